@@ -22,8 +22,8 @@ type Stats struct {
 	Refused uint64
 }
 
-// NewPool returns a pool of total things. One owner may have at most limit of them; 0 means no such
-// limit.
+// NewPool returns a pool of total things. One owner may have at most limit of them; 0 means no
+// limit but its share.
 func NewPool(total, limit int) *Pool {
 	if limit == 0 {
 		limit = total
@@ -32,7 +32,9 @@ func NewPool(total, limit int) *Pool {
 }
 
 // Each returns a pool without an end, of which each owner may have at most limit.
-func Each(limit int) *Pool { return NewPool(math.MaxInt, limit) }
+func Each(limit int) *Pool {
+	return &Pool{total: math.MaxInt, limit: limit, has: map[string]int{}}
+}
 
 // Take takes n more for an owner, all or nothing, and reports whether the owner got them.
 func (p *Pool) Take(owner string, n int) bool {

@@ -7,7 +7,7 @@ import (
 
 // takes as many as there are.
 func takes(p *Pool, owner string) (n int) {
-	for p.Take(owner, 1) {
+	for n < 10_000 && p.Take(owner, 1) {
 		n++
 	}
 	return n
@@ -44,6 +44,18 @@ func TestNoOwnerHasMoreThanTheLimit(t *testing.T) {
 	p.Give("b", 10)
 	if len(p.has) != 0 || p.used != 0 {
 		t.Errorf("%v is remembered", p.has)
+	}
+}
+
+// A limit of nothing is no limit that is missing.
+func TestEachGetsTheLimit(t *testing.T) {
+	for _, limit := range []int{0, 1, 3} {
+		p := Each(limit)
+		for _, owner := range []string{"a", "b"} {
+			if got := takes(p, owner); got != limit {
+				t.Errorf("%s has %d, want %d", owner, got, limit)
+			}
+		}
 	}
 }
 

@@ -1,15 +1,17 @@
 package fair
 
 import (
+	"math"
 	"slices"
 	"sync"
 )
 
 // Turns lets only so many go on at a time, and owners take turns: Go's scheduler is fair to
-// goroutines, of which an owner has as many as it likes. It is safe for concurrent use.
+// goroutines, of which an owner has as many as it likes. The zero value lets one go on at a time.
+// It is safe for concurrent use.
 type Turns struct {
-	// All is how many go on at a time, and Each how many of one owner; 0 means no such limit. They
-	// do not change.
+	// All is how many go on at a time, and Each how many of one owner; 0 of one of them means that
+	// the other alone is the limit. They do not change.
 	All, Each int
 
 	mu     sync.Mutex
@@ -29,7 +31,7 @@ type owner struct {
 // before; nil never is.
 func (t *Turns) Begin(name string, ended <-chan struct{}) bool {
 	t.mu.Lock()
-	free := t.All == 0 || t.busy < t.All
+	free := t.busy < t.atOnce()
 	if free && t.Each == 0 { // which needs to know nothing of the owner
 		t.busy++
 		t.mu.Unlock()
@@ -56,6 +58,18 @@ func (t *Turns) Begin(name string, ended <-chan struct{}) bool {
 		t.End(name) // the turn came at the same time
 	}
 	return false
+}
+
+// atOnce is how many go on at a time, whoever they are.
+func (t *Turns) atOnce() int {
+	switch {
+	case t.All > 0:
+		return t.All
+	case t.Each > 0:
+		return math.MaxInt
+	default:
+		return 1
+	}
 }
 
 // End ends one of the owner's turns, and gives it to the one who is next.

@@ -42,7 +42,7 @@ func TestOwnersTakeTurnsHoweverManyOfEachWait(t *testing.T) {
 		"all":          {&Turns{All: 1}, "aaaabc", "a", "aabca", []string{"a", "b", "c", "a", "a"}},
 		"each":         {&Turns{Each: 1}, "aaabb", "ab", "abba", []string{"a", "b", "", "a"}},
 		"both":         {&Turns{All: 2, Each: 1}, "aabc", "ab", "bca", []string{"c", "", "a"}},
-		"no limit":     {&Turns{}, "aab", "aab", "a", []string{""}},
+		"neither":      {&Turns{}, "aab", "a", "aab", []string{"a", "b", ""}},
 		"many at once": {&Turns{All: 3}, "aaaab", "aaa", "aa", []string{"a", "b"}},
 	} {
 		t.Run(name, func(t *testing.T) {

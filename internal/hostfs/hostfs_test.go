@@ -190,6 +190,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"file", hostfs.Config{Dir: "/etc/passwd"}, errdefs.ErrInvalidArgument, "not a directory"},
 		{"nobody", hostfs.Config{Dir: "/", UID: ^uint32(0)}, errdefs.ErrInvalidArgument, "cannot own files"},
 		{"walks without a bound", hostfs.Config{Dir: "/", User: "lab"}, errdefs.ErrInvalidArgument, "nothing bounds the walks"},
+		{"walks without a bound", hostfs.Config{Dir: "/", Walks: &hostfs.Walks{}, User: "lab"}, errdefs.ErrInvalidArgument, "nothing bounds the walks"},
 		{"walks of nobody", hostfs.Config{Dir: "/", Walks: hostfs.NewWalks()}, errdefs.ErrInvalidArgument, "nothing bounds the walks"},
 	}
 	for _, tt := range tests {

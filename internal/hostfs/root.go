@@ -88,7 +88,7 @@ func (cfg Config) validate() error {
 		strings.Contains(cfg.Dir, "\x00") {
 		faults = append(faults, errs.Invalid("the root directory is not an absolute, clean path"))
 	}
-	if cfg.Walks == nil || cfg.User == "" {
+	if cfg.Walks == nil || cfg.Walks.held == nil || cfg.User == "" {
 		faults = append(faults,
 			errs.Invalid("nothing bounds the walks of the root: Walks or User is missing"))
 	}

@@ -16,7 +16,8 @@ const walksAtOnce = 4
 const heldAtOnce = 8
 
 // Walks bounds the walks of each user's trees, however many calls ask for them; further ones wait.
-// It is safe for concurrent use.
+// NewWalks makes them: the zero value bounds nothing, and no root takes it. It is safe for
+// concurrent use.
 type Walks struct {
 	turns fair.Turns
 	held  *fair.Pool // open Walks
