@@ -119,7 +119,7 @@ func (o onNetworks) Clear(ctx context.Context, profile string) error {
 		case c.spec.Egress.Profile != profile:
 		case c.spec.isDetached():
 			faults = append(faults, o.e.StopProcess(ctx, c.ID(), syscall.SIGKILL, 0))
-		case c.Do(life.Remove, lostError{ErrLost}) == life.Removes:
+		case c.Do(life.Remove, ErrLost) == life.Removes:
 			if err := o.e.Remove(c); err != nil {
 				faults = append(faults, err)
 				o.e.RemoveLater(c)

@@ -48,11 +48,11 @@ func (e *Executor) startAlone(ctx context.Context, spec Spec, token quota.Token,
 	}
 	defer done()
 	c := e.newContainer(spec, spec.Fingerprint(), "", false)
+	c.Do(life.Begin, nil) // before anybody can find it: from now on it can be aborted
 	e.mu.Lock()
 	closed := e.closed
 	e.all[c] = true
 	e.mu.Unlock()
-	c.Do(life.Begin, nil)
 	if closed {
 		err = refusedStart{fmt.Errorf("the service is shutting down: %w", cerrdefs.ErrUnavailable)}
 	} else {

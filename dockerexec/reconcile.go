@@ -115,8 +115,8 @@ func (e *Executor) disconnected(id string) {
 			switch {
 			case cerrdefs.IsNotFound(err) || err == nil && !now.Running:
 				e.Lose(c)
-			case c.is(life.Starting):
-				e.expel(c)
+			default: // once it has been made it goes on
+				c.Do(life.Abort, ErrLost)
 			}
 		})
 	}

@@ -96,7 +96,7 @@ func (e *Executor) died(id string) {
 // Lose has a container end whose programs have ended, or whose session has. A detached one keeps
 // its exit code; others are removed, with what is learned of their end.
 func (e *Executor) Lose(c *Container) {
-	switch c.Do(life.Die, lostError{ErrLost}) {
+	switch c.Do(life.Die, ErrLost) {
 	case life.Ends:
 		e.free(c, true)
 		e.work.Go(c.hangUp)
@@ -131,15 +131,14 @@ func (e *Executor) Expel(fingerprint Fingerprint) {
 }
 
 func (e *Executor) expel(c *Container) {
-	switch {
-	case !c.spec.isDetached() || c.is(life.Starting):
-	case c.is(life.Ready, life.Frozen):
-		e.kill(c, expelled)
-		return
-	default: // it has ended, and its exit code is somebody's to read
+	if c.spec.isDetached() {
+		// One that has ended is left alone: its exit code is somebody's to read.
+		if c.Do(life.Abort, ErrLost) == life.Refused && c.is(life.Ready, life.Frozen) {
+			e.kill(c, expelled)
+		}
 		return
 	}
-	if c.Do(life.Remove, lostError{ErrLost}) == life.Removes {
+	if c.Do(life.Remove, ErrLost) == life.Removes {
 		c.hangUp()
 		e.Tell(e.ctx, c, Incident{What: "removing the container, with what runs in it",
 			Level: zerolog.WarnLevel})

@@ -97,7 +97,7 @@ const (
 	Removes
 )
 
-// Do has an event happen. why is the reason of Die, Remove, Release and Fail; the first reason
+// Do has an event happen. why is the reason of Die, Abort, Remove, Release and Fail; the first reason
 // stays, except that Fail's is kept in any case.
 func (l *Life) Do(on Event, why error) Outcome {
 	l.mu.Lock()

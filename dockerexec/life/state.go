@@ -56,6 +56,8 @@ const (
 	Bind
 	// Die says that its programs have ended.
 	Die
+	// Abort ends the making of it, whoever waits for it.
+	Abort
 	// Remove removes it, whoever needs it.
 	Remove
 	// Removed says that nothing is left of it.
@@ -120,6 +122,7 @@ var table = []transition{
 	{Starting, Return, always, Starting},
 	{Starting, Die, byCalls, Leaving},
 	{Starting, Die, detached, Ended},
+	{Starting, Abort, always, Leaving},
 	{Starting, Remove, always, Leaving},
 	{Starting, Release, always, Gone},
 
@@ -177,7 +180,7 @@ func (s State) String() string {
 func (e Event) String() string {
 	return [...]string{"begin", "succeed", "fail", "call", "return", "freeze", "pause", "resume",
 		"retire", "evict", "bind", "die",
-		"remove", "removed", "release"}[e]
+		"abort", "remove", "removed", "release"}[e]
 }
 
 func (g guard) String() string {

@@ -38,6 +38,8 @@ func may(l *Life, on Event) bool {
 		return in(Ready) && idle
 	case Die:
 		return in(Starting, Ready, Draining, Frozen, Ended)
+	case Abort: // one that has been made is not touched
+		return in(Starting)
 	case Remove:
 		return !in(Leaving, Gone)
 	case Removed:
@@ -77,7 +79,7 @@ func leads(from State, calls int, detached bool, reason Reason, on Event) State 
 			return Draining
 		}
 		return Leaving
-	case Evict, Remove, Fail:
+	case Evict, Abort, Remove, Fail:
 		return Leaving
 	case Bind, Removed, Release:
 		return Gone
@@ -103,7 +105,7 @@ func walk(random *rand.Rand, taken map[transition]int) error {
 		if on == Return && l.calls == 0 || on == Call && l.detached {
 			continue // nobody does that
 		}
-		if (on == Remove || on == Release || on == Die || on == Fail) && random.IntN(3) > 0 {
+		if (on == Abort || on == Remove || on == Release || on == Die || on == Fail) && random.IntN(3) > 0 {
 			continue // or few walks would be long
 		}
 		from, calls, reason, wants := l.state, l.calls, l.reason, may(l, on)
