@@ -169,7 +169,8 @@ func (e *Executor) claim(from *Container, a quota.Account, egress Egress) (to *C
 	return to, nil
 }
 
-// boundNow has a bound container be given up when its session ends, and has Docker rename it. At
+// boundNow has a bound container be given up when its session ends, what was removed meanwhile be
+// looked up, and Docker rename it. At
 // Shutdown it is left to the next service.
 func (e *Executor) boundNow(c *Container) {
 	if !c.spec.isDetached() {
@@ -180,6 +181,7 @@ func (e *Executor) boundNow(c *Container) {
 		})
 	}
 	e.work.Go(func() { e.rename(c) })
+	e.lookUpSoon(c)
 	e.leaveAtShutdown(c)
 }
 

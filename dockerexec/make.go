@@ -54,9 +54,7 @@ func (e *Executor) prepare(log *zerolog.Logger, c *Container) {
 		return
 	}
 	e.publish(c, "idle")
-	e.mu.Lock()
-	e.lookUpSoon(c) // what was removed before
-	e.mu.Unlock()
+	e.lookUpSoon(c)
 	if c.sess != nil {
 		e.watchSession(c)
 	}

@@ -132,8 +132,6 @@ func (e *Executor) ResumeDetached(ctx context.Context, id string) error {
 	if err := c.Resume(ctx); err != nil && !errors.Is(err, life.ErrLeft) {
 		return fmt.Errorf("cannot resume the process: %w", e.engine.Explain(err))
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	e.lookUpSoon(c)
 	return nil
 }

@@ -62,6 +62,7 @@ func (e *Executor) startAlone(ctx context.Context, spec Spec, token quota.Token,
 		started, err = e.InspectProcess(ctx, c.ID())
 	}
 	if err == nil && c.Do(life.Succeed, nil) == life.Done {
+		e.lookUpSoon(c)
 		return started, nil
 	}
 	if err == nil && c.is(life.Ended) { // its command has ended by itself already

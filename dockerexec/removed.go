@@ -38,6 +38,7 @@ const (
 // not block. A container that was paused on request releases it when it is resumed.
 func (e *Executor) Removed(user, host, inside string) {
 	full := map[*Container]bool{}
+	var asked []*Container
 	e.mu.Lock()
 	for c := range e.all {
 		if c.spec.User != user || !c.spec.Platform.GVisor || !c.is(inUse...) {
@@ -51,9 +52,12 @@ func (e *Executor) Removed(user, host, inside string) {
 		if more := len(c.removed) - maxRemoved; more > 0 {
 			c.removed, full[c] = slices.Delete(c.removed, 0, more), true
 		}
-		e.lookUpSoon(c)
+		asked = append(asked, c)
 	}
 	e.mu.Unlock()
+	for _, c := range asked {
+		e.lookUpSoon(c)
+	}
 	if len(full) > 0 {
 		e.Retire(func(c *Container, _ life.Now) bool { return full[c] })
 	}
@@ -83,9 +87,11 @@ func (s Spec) placesOf(host, inside string) (places []string) {
 // canBeAsked are the states in which an agent can be asked.
 var canBeAsked = []life.State{life.Ready, life.Draining, life.Frozen}
 
-// lookUpSoon has a container's removed paths looked up, if there are any and it can be asked; e.mu
-// is held.
+// lookUpSoon has a container's removed paths looked up, if there are any and it can be asked. So it
+// is called when there are more, and when the container has been made or is resumed.
 func (e *Executor) lookUpSoon(c *Container) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if len(c.removed) > 0 && !c.lookingUp && !e.closed && c.is(canBeAsked...) {
 		c.lookingUp = true
 		e.work.Go(func() { e.lookUpRemoved(c) })
