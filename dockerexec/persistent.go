@@ -113,10 +113,10 @@ func (e *Executor) PauseDetached(ctx context.Context, id string) error {
 		err = c.Pause(ctx)
 	}
 	if errors.Is(err, life.ErrLeft) {
-		return fmt.Errorf("cannot pause the process: it does not run: %w", cerrdefs.ErrNotFound)
+		return fmt.Errorf("cannot pause the container: it does not run: %w", cerrdefs.ErrNotFound)
 	}
 	if err != nil {
-		return fmt.Errorf("cannot pause the process: %w", e.engine.Explain(err))
+		return fmt.Errorf("cannot pause the container: %w", e.engine.Explain(err))
 	}
 	c.ports.HangUp() // not before: who is connecting then learns that the container was paused
 	return nil
@@ -130,7 +130,7 @@ func (e *Executor) ResumeDetached(ctx context.Context, id string) error {
 		return nil
 	}
 	if err := c.Resume(ctx); err != nil && !errors.Is(err, life.ErrLeft) {
-		return fmt.Errorf("cannot resume the process: %w", e.engine.Explain(err))
+		return fmt.Errorf("cannot resume the container: %w", e.engine.Explain(err))
 	}
 	e.lookUpSoon(c)
 	return nil
