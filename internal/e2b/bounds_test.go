@@ -281,6 +281,12 @@ func TestManySandboxesOfOneOwnerLeaveSomething(t *testing.T) {
 			t.Fatal("ben's sandbox may not have its watchers")
 		}
 	}
+	for range maxOfOne {
+		w.give("ben", "bens")
+	}
+	if _, known := w.by["ben"]; known || w.of.Stats().Used != watched {
+		t.Errorf("%v is left of %d and ben's", w.by, watched)
+	}
 }
 
 // A list of little that says much, as of symbolic links, takes no more memory than messages may, and gives it back.

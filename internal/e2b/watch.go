@@ -33,9 +33,10 @@ const (
 
 // watchers counts all watchers, and holds those that are asked for their events.
 type watchers struct {
-	of, by *fair.Pool // by sandbox and by owner
+	of *fair.Pool // by sandbox
 
 	mu     sync.Mutex
+	by     map[string]int // how many there are, by owner
 	polled map[string]*polled
 	idle   time.Duration
 }
@@ -55,7 +56,7 @@ type polled struct {
 }
 
 func newWatchers(idle time.Duration) *watchers {
-	return &watchers{of: fair.Each(maxOfOne), by: fair.Each(maxOfAll),
+	return &watchers{of: fair.Each(maxOfOne), by: map[string]int{},
 		polled: map[string]*polled{}, idle: idle}
 }
 
@@ -85,17 +86,22 @@ func (w *watchers) open(ctx context.Context, c called, at string,
 func (w *watchers) take(owner, id string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	all := w.by.Stats().Used
-	if all == maxOfAll || all >= maxOfAll-keptForOthers && w.by.Of(owner) >= maxOfOne ||
+	all := w.of.Stats().Used
+	if all == maxOfAll || all >= maxOfAll-keptForOthers && w.by[owner] >= maxOfOne ||
 		!w.of.Take(id, 1) {
 		return false
 	}
-	return w.by.Take(owner, 1)
+	w.by[owner]++
+	return true
 }
 
 func (w *watchers) give(owner, id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.of.Give(id, 1)
-	w.by.Give(owner, 1)
+	if w.by[owner]--; w.by[owner] == 0 {
+		delete(w.by, owner)
+	}
 }
 
 var changes = map[hostfs.Change]filesystempb.EventType{
