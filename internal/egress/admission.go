@@ -103,7 +103,7 @@ func (s *stack) change(e networks.Endpoint) error {
 	}
 	old := s.endpoints.at(e.Addr)
 	switch {
-	case old == nil || old.container != ep.container || old.gone():
+	case !old.belongsTo(e):
 		return fmt.Errorf("address %s does not belong to %s: %w", e.Addr, ep.container,
 			errdefs.ErrFailedPrecondition)
 	case ep.open && old.open:
@@ -162,7 +162,7 @@ func (s *stack) admit(ep *endpoint) (err error) {
 func (s *stack) bind(e networks.Endpoint) error {
 	ep, unlock := s.endpoints.lockBinding(e.Addr)
 	defer unlock()
-	if ep == nil || ep.container != e.Name || ep.gone() {
+	if !ep.belongsTo(e) {
 		return fmt.Errorf("address %s does not belong to %s: %w", e.Addr, e.Name,
 			errdefs.ErrFailedPrecondition)
 	}

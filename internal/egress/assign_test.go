@@ -75,13 +75,20 @@ func TestAssignOpen(t *testing.T) {
 	}
 }
 
-// What is being removed is not bound any more: its address may be another's by then.
+// Who has had an address before is not bound at it, though the one who has it has its name, nor is
+// what is being removed: its address may be another's by then.
 func TestBindOfWhatGoes(t *testing.T) {
 	s := &stack{owner: &Egress{unfiltered: errors.New("no rules")}, endpoints: *testEndpoints("10.1.2.0/29")}
 	going := testEndpoint(t, "u", "*")
 	must(t, s.endpoints.register(going))
-	end := networks.Endpoint{Party: testParty("u", "*"), Addr: going.addr}
+	going.holder = 2
+	end := networks.Endpoint{Party: testParty("u", "*"), Holder: 2, Addr: going.addr}
 	must(t, s.bind(end))
+	before := end
+	before.Holder = 1
+	if err := s.bind(before); !errors.Is(err, errdefs.ErrFailedPrecondition) {
+		t.Errorf("another holder's: %v", err)
+	}
 	going.revoke()
 	if err := s.bind(end); !errors.Is(err, errdefs.ErrFailedPrecondition) {
 		t.Errorf("%v", err)

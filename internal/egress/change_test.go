@@ -69,6 +69,9 @@ func TestChange(t *testing.T) {
 		"to all of the network": change(addr, spec("s1", "*")),
 		"another container":     change(addr, spec("s2", "b.example.org")),
 		"another address":       change(addr.Next(), spec("s1", "b.example.org")),
+		"another of that name": s.change(networks.Endpoint{
+			Party: spec("s1", "b.example.org"), Holder: 2, Addr: addr,
+		}),
 	} {
 		if !errors.Is(err, errdefs.ErrFailedPrecondition) {
 			t.Errorf("%s: %v", name, err)

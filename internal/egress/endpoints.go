@@ -260,6 +260,11 @@ func (es *endpoints) dnsEndpoint(addr netip.Addr) *dnsfilter.Client {
 // passing reports whether anything new may pass now.
 func (es *endpoints) passing() bool { return es.mayPass == nil || es.mayPass() == nil }
 
+// belongsTo reports whether an address, which may be nobody's, is e's.
+func (ep *endpoint) belongsTo(e networks.Endpoint) bool {
+	return ep != nil && ep.holder == e.Holder && ep.container == e.Name && !ep.gone()
+}
+
 // gone reports whether the container was removed or replaced.
 func (ep *endpoint) gone() bool {
 	select {
