@@ -89,8 +89,7 @@ func (n *Networks) cutOff(profile string) (count int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for m := range n.members {
-		runs := m.id != "" || m.bound
-		if m.profile == profile && runs && m.is.Detached && !m.is.Egress.IsOpen() {
+		if m.profile == profile && m.is.Detached && !m.is.Egress.IsOpen() {
 			count++
 		}
 	}

@@ -114,9 +114,6 @@ func TestCutOffCountsDetachedFilteredContainers(t *testing.T) {
 			l.left(c)
 		}
 	}
-	if _, err := l.Join(t.Context(), candidate("making")); err != nil {
-		t.Fatal(err)
-	}
 	if got := l.cutOff("isolated"); got != 2 {
 		t.Error(got)
 	}

@@ -38,7 +38,6 @@ type Member struct {
 	// id is its container if it was found, and found is where, until the Filter knows.
 	id    string
 	found *Endpoint
-	bound bool // it could be bound
 	// failed says that it could not be bound when that was last tried.
 	failed bool
 	// withheld is where one is that waits in the pool, and whose network is to be open.
@@ -149,8 +148,7 @@ func (m *Member) Bind(ctx context.Context, id string) (again bool, err error) {
 	}
 	m.of.mu.Lock()
 	defer m.of.mu.Unlock()
-	again = m.failed
-	m.bound, m.failed = err == nil, err != nil
+	again, m.failed = m.failed, err != nil
 	return again, err
 }
 
@@ -162,14 +160,6 @@ func (m *Member) Failed() bool {
 	m.of.mu.Lock()
 	defer m.of.mu.Unlock()
 	return m.failed
-}
-
-// Profile returns the name of the network's profile; empty for a container without one.
-func (m *Member) Profile() string {
-	if m == nil {
-		return ""
-	}
-	return m.profile
 }
 
 // Assign has a container of the pool be a user's, and reach what that user may reach.

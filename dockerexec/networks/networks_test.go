@@ -219,7 +219,7 @@ func TestAContainerWithoutANetwork(t *testing.T) {
 	again, err := m.Bind(t.Context(), "x")
 	err = errors.Join(err, m.Assign(c))
 	m.Leave()
-	if again || err != nil || m.Failed() || m.Profile() != "" || m.Wiring() != (Wiring{}) {
+	if again || err != nil || m.Failed() || m.Wiring() != (Wiring{}) {
 		t.Errorf("%v, %+v", err, m)
 	}
 	l.expect("it is nowhere")
