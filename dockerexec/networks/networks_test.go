@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -20,7 +21,7 @@ import (
 )
 
 // lab is the networks of a service on an engine in memory, with a filter and containers that
-// remember what they were asked.
+// remember what they were asked. The filter refuses what is not as networks.Filter says.
 type lab struct {
 	t      *testing.T
 	engine *enginetest.Engine
@@ -34,11 +35,13 @@ type lab struct {
 	mu      sync.Mutex
 	asked   []string
 	opened  [][]Endpoint
+	isOpen  bool
+	has     map[uint64]netip.Addr // by holder
 	cleared func() error
 }
 
 func newLab(t *testing.T) *lab {
-	l := &lab{t: t, engine: enginetest.New(t.Context())}
+	l := &lab{t: t, engine: enginetest.New(t.Context()), has: map[uint64]netip.Addr{}}
 	l.Networks = New(Config{
 		Engine: l.engine, Filter: l, Containers: l, Log: zerolog.Nop(),
 		Labels: map[string]string{"owner": "me"}, Owner: "owner", GatewayLabel: "gateway",
@@ -86,7 +89,23 @@ func (l *lab) Open(_ context.Context, _ Network, at []Endpoint) error {
 	if len(l.faults) > 0 {
 		err := l.faults[0]
 		l.faults = l.faults[1:]
-		return err
+		if err != nil {
+			return err
+		}
+	}
+	l.isOpen = true
+	for _, e := range at {
+		l.has[e.Holder] = e.Addr
+	}
+	return nil
+}
+
+// holds refuses who has no address, or not this one.
+func (l *lab) holds(holder uint64, addr netip.Addr) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if has, known := l.has[holder]; !l.isOpen || !known || addr.IsValid() && addr != has {
+		return fmt.Errorf("%d has not %s: %w", holder, addr, cerrdefs.ErrFailedPrecondition)
 	}
 	return nil
 }
@@ -95,25 +114,36 @@ func (l *lab) ResolvConf(profile string) string { return "/resolv-" + profile }
 
 func (l *lab) Add(p Party, holder uint64) (netip.Addr, error) {
 	l.note("add %s as %d", p.Name, holder)
-	return netip.AddrFrom4([4]byte{10, 1, 1, byte(holder)}), nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, known := l.has[holder]; !l.isOpen || known {
+		return netip.Addr{}, fmt.Errorf("%d cannot be added: %w", holder, cerrdefs.ErrConflict)
+	}
+	l.has[holder] = netip.AddrFrom4([4]byte{10, 1, 1, byte(holder)})
+	return l.has[holder], nil
 }
 
 func (l *lab) Bind(at Endpoint) error {
 	l.note("bind %s at %s for %v", at.Name, at.Addr, at.Egress.Domains)
-	return nil
+	return l.holds(at.Holder, at.Addr)
 }
 
 func (l *lab) Assign(holder uint64, from, to Party) error {
 	l.note("assign %d of %s to %s", holder, from.User, to.User)
-	return nil
+	return l.holds(holder, netip.Addr{})
 }
 
 func (l *lab) Change(at Endpoint) error {
 	l.note("change %s to %v", at.Name, at.Egress.Domains)
-	return nil
+	return l.holds(at.Holder, at.Addr)
 }
 
-func (l *lab) Remove(profile string, holder uint64) { l.note("remove %d from %s", holder, profile) }
+func (l *lab) Remove(profile string, holder uint64) {
+	l.note("remove %d from %s", holder, profile)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.has, holder)
+}
 
 func (l *lab) Clear(_ context.Context, profile string) error {
 	l.note("clear %s", profile)
@@ -168,8 +198,8 @@ func (l *lab) left(c Candidate) (m *Member, listed engine.Container) {
 func TestAContainerOnItsNetwork(t *testing.T) {
 	l := newLab(t)
 	l.engine.AddNetwork(engine.Network{Name: "x", Subnet: netip.MustParsePrefix("10.1.0.0/16")})
-	if _, err := l.Join(t.Context(), candidate("early")); !errors.Is(err, engine.ErrSubnetTaken) &&
-		err == nil {
+	if _, err := l.Join(t.Context(), candidate("early")); err == nil ||
+		!strings.Contains(err.Error(), engine.ErrSubnetTaken.Error()) {
 		t.Errorf("a network in a subnet that is taken: %v", err)
 	}
 	if err := l.engine.RemoveNetwork(t.Context(), "x"); err != nil {
@@ -286,6 +316,9 @@ func TestAContainerThatLeavesWhileItsNetworkIsOpened(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.expect("it leaves twice", "remove 1 from isolated", "remove 1 from isolated")
+	if len(l.has) != 0 {
+		t.Errorf("who has left has an address: %v", l.has)
+	}
 }
 
 // A container about which the engine says nothing holds an opening up for a while, and is named all
