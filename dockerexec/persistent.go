@@ -17,8 +17,8 @@ import (
 
 // A persistent container is made, found and ended like that of a process, and only on request: it
 // is never idle, and never stale. Its first program has its commands (package control), so these
-// keep running without the service. InspectProcess, PauseDetached, ResumeDetached, RemoveProcess and
-// DialProcess are for it, too.
+// keep running without the service. InspectProcess, PauseDetached, ResumeDetached, RemoveProcess
+// and DialProcess are for it, too.
 
 // StartPersistent makes the Spec's container, unless BindPersistent has, and waits until it takes
 // commands; it is started in the token's turn. After an error nothing is left of it.

@@ -97,8 +97,8 @@ const (
 	Removes
 )
 
-// Do has an event happen. why is the reason of Die, Abort, Remove, Release and Fail; the first reason
-// stays, except that Fail's is kept in any case.
+// Do has an event happen. why is the reason of Die, Abort, Remove, Release and Fail; the first
+// reason stays, except that Fail's is kept in any case.
 func (l *Life) Do(on Event, why error) Outcome {
 	l.mu.Lock()
 	defer l.mu.Unlock()
