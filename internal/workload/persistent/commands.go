@@ -161,12 +161,13 @@ func (b *Sandbox) follow(ctx context.Context, r control.Request) (*Reader, error
 		b.entry.unsure() // it may have begun
 		return nil, err
 	}
+	var counts *counted
 	if r.Do == control.Begin {
-		b.entry.begun(answer.PID, give)
+		counts = b.entry.begun(answer.PID, give)
 	} else {
-		b.entry.followed(answer.PID)
+		counts = b.entry.followed(answer.PID)
 	}
-	return newReader(b, stream, answer.PID, b.hasTerminal(ctx, r, answer)), nil
+	return newReader(b, stream, answer.PID, counts, b.hasTerminal(ctx, r, answer)), nil
 }
 
 // takeCommand counts another command of the sandbox, until done is called.

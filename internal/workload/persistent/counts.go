@@ -23,35 +23,39 @@ const (
 )
 
 // begun counts a new command, which has a follower; give gives back what was taken for it. It is
-// called at once if the container is gone, and the command with it.
-func (e *entry) begun(pid int, give func()) {
+// called at once if the container is gone, and the command with it: then begun returns nil.
+func (e *entry) begun(pid int, give func()) *counted {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.commands == nil {
 		give()
-		return
+		return nil
 	}
 	if before := e.commands[pid]; before != nil {
 		before.give() // it has ended, as its pid was used again
 	}
-	e.commands[pid] = &counted{give: give, followers: 1}
+	c := &counted{give: give, followers: 1}
+	e.commands[pid] = c
+	return c
 }
 
-// followed counts another follower of a command.
-func (e *entry) followed(pid int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if c := e.commands[pid]; c != nil {
-		c.followers++
-	}
-}
-
-// left says that a follower of a command has gone, and whether the command has ended.
-func (e *entry) left(pid int, ended bool) {
+// followed counts another follower of a command; nil if the command is not counted.
+func (e *entry) followed(pid int) *counted {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c := e.commands[pid]
-	if c == nil {
+	if c != nil {
+		c.followers++
+	}
+	return c
+}
+
+// left says that a follower of a command has gone, and whether the command has ended. A later
+// command with its pid is another one.
+func (e *entry) left(pid int, c *counted, ended bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c == nil || e.commands[pid] != c {
 		return
 	}
 	if c.followers--; ended {
@@ -136,25 +140,26 @@ func (e *entry) recountOne() {
 	ctx, cancel := context.WithTimeout(e.of.life, recountLimit)
 	defer cancel()
 	e.mu.Lock()
-	before, account := maps.Clone(e.commands), e.record.account()
+	before, account, knew := maps.Clone(e.commands), e.record.account(), e.counted
+	e.counted = true // unless unsure says otherwise from here on
 	e.mu.Unlock()
 	running, err := (&Sandbox{entry: e, owner: account.Token, asleep: true}).Commands(ctx)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.counting = false
 	if err != nil || e.gone || e.commands == nil {
-		return // the next recount tries again
+		e.counted = e.counted && knew // the next recount tries again
+		return
 	}
 	runs := map[int]bool{}
 	for _, r := range running {
 		runs[r.PID] = true
-		if e.counted || e.commands[r.PID] != nil {
+		if knew || e.commands[r.PID] != nil {
 			continue
 		}
 		// An earlier service has counted it.
 		e.commands[r.PID] = &counted{give: e.of.cfg.Quotas.Hold(account, quota.Commands, 1)}
 	}
-	e.counted = true
 	for pid, c := range before {
 		if !runs[pid] && c.followers <= 0 && e.commands[pid] == c {
 			delete(e.commands, pid)

@@ -94,3 +94,57 @@ func TestACountEndsAfterARelease(t *testing.T) {
 		t.Errorf("nothing runs, and %d commands are counted", n)
 	}
 }
+
+// A follower that leaves a command leaves no later one that has its pid.
+func TestAPidIsUsedAgain(t *testing.T) {
+	l := newLab(t)
+	l.quotas = quota.New(quota.Limits{})
+	b := l.create(l.open(), Create{})
+	l.answer = func(s *yamux.Stream, _ control.Request) {
+		_ = wire.WriteMessage(s, wire.KindAnswer, control.Answer{PID: 7})
+		_ = wire.WriteMessage(s, wire.KindExit, wire.Exit{})
+	}
+	start := func() *Reader {
+		t.Helper()
+		r, err := b.Start(t.Context(), Command{Argv: []string{"true"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	first := start()
+	if e, err := first.Next(t.Context()); err != nil || e.End == nil {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	second := start()
+	defer second.Close()
+	first.Close()
+	if n := l.quotas.Stats().InUse[quota.Commands]; n != 1 {
+		t.Errorf("the second one runs, and %d are counted", n)
+	}
+}
+
+// A command that may have begun while the container was asked is asked for again.
+func TestACommandMayHaveBegunDuringARecount(t *testing.T) {
+	l := newLab(t)
+	l.quotas = quota.New(quota.Limits{})
+	b := l.create(l.open(), Create{})
+	says := func(pids ...int) func(*yamux.Stream, control.Request) {
+		return func(s *yamux.Stream, _ control.Request) {
+			if len(pids) == 0 {
+				b.entry.unsure()
+			}
+			_ = wire.WriteMessage(s, wire.KindAnswer, control.Answer{})
+			for _, pid := range append(pids, 0) {
+				_ = wire.WriteMessage(s, wire.KindEntry, control.Entry{PID: pid})
+			}
+		}
+	}
+	for _, answer := range []func(*yamux.Stream, control.Request){says(), says(7)} {
+		l.answer = answer
+		b.entry.recountOne()
+	}
+	if n := l.quotas.Stats().InUse[quota.Commands]; n != 1 {
+		t.Errorf("one runs, and %d are counted", n)
+	}
+}

@@ -45,6 +45,7 @@ type Reader struct {
 	of        *Sandbox
 	container string // that the command is in
 	pid       int
+	counts    *counted // nil if the command is not counted
 	terminal  bool
 	stream    control.Stream
 	events    chan Event
@@ -66,9 +67,10 @@ var (
 		cerrdefs.ErrResourceExhausted)
 )
 
-func newReader(of *Sandbox, stream control.Stream, pid int, terminal bool) *Reader {
-	r := &Reader{of: of, container: of.entry.containerID(), pid: pid, terminal: terminal,
-		stream: stream, events: make(chan Event), closed: make(chan struct{})}
+func newReader(of *Sandbox, stream control.Stream, pid int, counts *counted,
+	terminal bool) *Reader {
+	r := &Reader{of: of, container: of.entry.containerID(), pid: pid, counts: counts,
+		terminal: terminal, stream: stream, events: make(chan Event), closed: make(chan struct{})}
 	go r.read()
 	return r
 }
@@ -89,7 +91,7 @@ func (r *Reader) Close() {
 		} else {
 			_ = r.stream.Reset()
 		}
-		r.of.entry.left(r.pid, ended)
+		r.of.entry.left(r.pid, r.counts, ended)
 	})
 }
 
