@@ -28,6 +28,9 @@ type fakeEngine struct {
 	t      *testing.T
 	answer func(*yamux.Stream, control.Request)
 	refuse error // of what is started
+	// afterStarted is called when a container has been made, before the answer says so; nil is
+	// nothing.
+	afterStarted func()
 	// beforeAsked is called when a call is on its way into a container; nil is nothing.
 	beforeAsked func()
 	// afterResumed is called when a container goes on, before the answer says so; nil is nothing.
@@ -54,6 +57,9 @@ type fakeEngine struct {
 }
 
 func (f *fakeEngine) StartPersistent(_ context.Context, spec dockerexec.Spec, _ quota.Token) (dockerexec.ProcessContainer, error) {
+	if f.afterStarted != nil {
+		defer f.afterStarted()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.refuse != nil {
@@ -175,8 +181,8 @@ func (f *fakeEngine) ResumeDetached(_ context.Context, id string) error {
 	return err
 }
 
-func (f *fakeEngine) RemoveProcess(_ context.Context, id string) error {
-	if err := f.refused(id); err != nil {
+func (f *fakeEngine) RemoveProcess(ctx context.Context, id string) error {
+	if err := errors.Join(ctx.Err(), f.refused(id)); err != nil {
 		return err
 	}
 	if f.beforeRemoved != nil {

@@ -21,8 +21,8 @@ import (
 type Sandbox struct {
 	entry *entry
 	owner quota.Token
-	// asleep says that requests do not resume the sandbox, nor start it again if it runs out of
-	// memory meanwhile. Whoever makes them may hold entry.changing.
+	// asleep says that requests do not resume the sandbox, nor start it again if it has moved.
+	// Whoever makes them may hold entry.changing.
 	asleep bool
 }
 
@@ -238,8 +238,13 @@ func (b *Sandbox) Touch(ctx context.Context) error {
 	return err
 }
 
-// running returns the container of a sandbox that runs, after starting or resuming it if necessary.
+// running returns the container of a sandbox that runs, after starting or resuming it if necessary
+// and unless the sandbox is asleep.
 func (b *Sandbox) running(ctx context.Context) (string, error) {
+	if b.asleep && b.entry.hasMoved() {
+		return "", fmt.Errorf("sandbox %q has no container until it is used: %w", b.entry.id,
+			cerrdefs.ErrFailedPrecondition)
+	}
 	if err := b.settle(ctx); err != nil {
 		return "", err
 	}

@@ -93,6 +93,10 @@ func (s *Sandboxes) Apply(id string, text []byte, revision int64) {
 	case text == nil:
 		e.removed = true // Release forgets it
 	case revision > e.revision:
+		if e.held && r.Paused && !e.record.Paused { // Pause may have had no answer, and have given up
+			s.again.Store(true)
+			s.rouse()
+		}
 		e.record, e.revision, e.removed = r, revision, false
 		if !e.held {
 			e.gone = r.gone()
@@ -277,6 +281,9 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 		r.Host, r.Epoch, r.Reach, r.Root = host, epoch, &spec.Egress, spec.Root
 		resumed(r)
 	}); err != nil {
+		s.again.Store(true) // for the container, if it cannot be removed
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removalLimit)
+		defer cancel()
 		return errors.Join(err, s.cfg.Executor.RemoveProcess(ctx, started.ID))
 	}
 	e.mu.Lock()

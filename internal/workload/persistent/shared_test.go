@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -26,6 +27,7 @@ type hosts struct {
 	records  map[string][]byte
 	all      []*host
 	silent   bool
+	unheard  bool // what is written is written, and the answer is lost
 }
 
 type host struct {
@@ -83,6 +85,9 @@ func (h *host) Write(id string, text []byte) (int64, error) {
 	}
 	for _, other := range h.all {
 		other.s.Apply(id, text, h.revision)
+	}
+	if h.unheard {
+		return 0, errors.New("no answer")
 	}
 	return h.revision, nil
 }
@@ -412,4 +417,52 @@ func TestSandboxIsBusyUntilReconciled(t *testing.T) {
 	if again.s.Busy(id) {
 		t.Error("busy although there is no container")
 	}
+}
+
+// A pause that is recorded, and of which the answer is lost, is one: it would have no deadline.
+func TestAPauseIsRecordedWithoutAnAnswer(t *testing.T) {
+	c := newHosts(t)
+	one := c.start("one", newLab(t).fakeEngine)
+	b := one.create(Create{})
+	c.mu.Lock()
+	c.unheard = true
+	c.mu.Unlock()
+	if err := b.Pause(t.Context()); err == nil {
+		t.Error("paused without an answer")
+	}
+	eventually(t, "its container is paused", func() bool { return one.engine.isPaused(b.ID()) })
+}
+
+// What asks a sandbox without disturbing it does not start it again, either.
+func TestARecountStartsNoSandboxThatHasMoved(t *testing.T) {
+	c := newHosts(t)
+	one, two := c.start("one", newLab(t).fakeEngine), c.start("two", newLab(t).fakeEngine)
+	id := one.create(Create{}).ID()
+	two.hold(id)
+	two.find(id).entry.recountOne()
+	if two.engine.PersistentRuns("c-" + id) {
+		t.Error("a recount has started it")
+	}
+}
+
+// A container that was made too late, and cannot be recorded, is removed all the same.
+func TestASandboxIsStartedAgainTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newHosts(t)
+		one, two := c.start("one", newLab(t).fakeEngine), c.start("two", newLab(t).fakeEngine)
+		id := one.create(Create{}).ID()
+		two.hold(id)
+		two.engine.afterStarted = func() {
+			time.Sleep(beginLimit + time.Second)
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.silent = true
+		}
+		if err := two.find(id).Touch(t.Context()); err == nil {
+			t.Error("it runs without a record")
+		}
+		if two.engine.PersistentRuns("c-" + id) {
+			t.Error("its container is left")
+		}
+	})
 }
