@@ -28,6 +28,7 @@ type openings struct {
 	networks.Filter
 	faults    []error
 	meanwhile func() // is called by each Open before anything is registered
+	gate      *networks.Gateway
 
 	mu     sync.Mutex
 	opened [][]networks.Endpoint
@@ -41,6 +42,9 @@ func (o *openings) Subnets() ([]netip.Prefix, error) {
 }
 
 func (o *openings) Gateway(networks.Network) (networks.Gateway, bool, error) {
+	if o.gate != nil {
+		return *o.gate, true, nil
+	}
 	return networks.Gateway{}, false, nil
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/dockerexec/mounts"
+	"github.com/daycare-run/sandbox/dockerexec/networks"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/engine"
 )
@@ -140,7 +141,7 @@ func (e *Executor) establish(ctx context.Context, c *Container, adopted bool) (e
 	}
 	// In an adopted container the previous service's agent may still be ending, and it ends all
 	// that begins there.
-	if err != nil && (adopted || e.isLost(ctx, c)) {
+	if err != nil && (adopted || errors.Is(err, networks.ErrRecreated) || e.isLost(ctx, c)) {
 		return fmt.Errorf("%w (%v)", ErrLost, err)
 	}
 	return err

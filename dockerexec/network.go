@@ -112,7 +112,12 @@ func (e *Executor) checkNetworks(ctx context.Context) (ready map[string]bool) {
 type onNetworks struct{ e *Executor }
 
 // Clear implements networks.Containers.
-func (o onNetworks) Clear(ctx context.Context, profile string) error {
+func (o onNetworks) Clear(ctx context.Context, profile string, bound []string) error {
+	for _, id := range bound { // before those that have been made: it becomes one of them, or never
+		if c := o.e.known(id); c != nil {
+			c.Do(life.Abort, ErrLost)
+		}
+	}
 	var faults []error
 	for _, c := range o.e.inState(life.Ready, life.Draining, life.Frozen) {
 		switch {

@@ -139,7 +139,8 @@ type Filter interface {
 
 // Containers are those on the networks. They belong to the caller, who alone can end one.
 type Containers interface {
-	// Clear ends the containers of a profile's network that could be bound to it, and returns when
-	// they are gone. Those that are being made find out by themselves.
-	Clear(ctx context.Context, profile string) error
+	// Clear ends the containers of a profile's network, and returns when those that had been made
+	// are gone. Those that are being made are ended by their makers: bound are the ids of all whose
+	// makers may not find out by themselves, because Bind has been called.
+	Clear(ctx context.Context, profile string, bound []string) error
 }

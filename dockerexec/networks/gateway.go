@@ -76,7 +76,7 @@ func (n *Networks) gateway(ctx context.Context, of Network) (Network, error) {
 	if before := n.gateways[of.Profile]; before != "" && before != of.GatewayID {
 		n.log(ctx).Warn().Str("network", of.Name).
 			Msg("the network's gateway has gone: giving up the containers on it")
-		if err := n.cfg.Containers.Clear(ctx, of.Profile); err != nil {
+		if err := n.clear(ctx, of.Profile); err != nil {
 			return of, err
 		}
 	}

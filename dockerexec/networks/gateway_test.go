@@ -1,6 +1,7 @@
 package networks
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/internal/engine"
+	"github.com/daycare-run/sandbox/internal/engine/enginetest"
 )
 
 // gated is a lab whose networks have gateways.
@@ -99,6 +101,51 @@ func TestAGatewayThatIsReplaced(t *testing.T) {
 			t.Errorf("%s: %+v, %v", what, after, err)
 		}
 		l.expect(what, "clear isolated")
+	}
+}
+
+// Who is on a network when its gateway is replaced is ended: by whoever is told of it, or because
+// it cannot be bound any more. Who joins afterwards is bound.
+func TestWhoIsMadeWhileAGatewayIsReplaced(t *testing.T) {
+	l := gated(t)
+	made, madeID := l.join(candidate("made"))
+	early, earlyID := l.join(candidate("early"))
+	binding, bindingID := l.join(candidate("binding"))
+	if _, err := made.Bind(t.Context(), madeID); err != nil {
+		t.Fatal(err)
+	}
+	_, listed := l.left(candidate("found"))
+	replace := func() {
+		for _, c := range l.engine.Containers() {
+			if c.Labels["gateway"] != "" {
+				l.engine.Lose(c.ID, true)
+			}
+		}
+		if _, err := l.Ready(t.Context(), "daycare", "isolated"); err != nil {
+			t.Error(err)
+		}
+	}
+	l.engine.Script(func(call enginetest.Call, do func() error) error {
+		err := do()
+		if call.Verb == "Inspect" && call.Name == bindingID {
+			l.engine.Script(nil)
+			replace()
+		}
+		return err
+	})
+	if _, err := binding.Bind(t.Context(), bindingID); !errors.Is(err, ErrRecreated) {
+		t.Errorf("who is just being bound: %v", err)
+	}
+	slices.Sort(l.clears)
+	if want := []string{madeID, bindingID, listed.ID}; !slices.Equal(l.clears, want) {
+		t.Errorf("%q are ended, not %q", l.clears, want)
+	}
+	if _, err := early.Bind(t.Context(), earlyID); !errors.Is(err, ErrRecreated) {
+		t.Errorf("who was bound later: %v", err)
+	}
+	late, lateID := l.join(candidate("late"))
+	if _, err := late.Bind(t.Context(), lateID); err != nil {
+		t.Error(err)
 	}
 }
 

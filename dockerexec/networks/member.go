@@ -35,9 +35,11 @@ type Member struct {
 	// Under Networks.mu.
 	is     Candidate
 	holder uint64 // 0 when it has left
-	// id is its container if it was found, and found is where, until the Filter knows.
+	// id is its container if it was found, or is bound. found is where, until the Filter knows.
 	id    string
 	found *Endpoint
+	// cleared says that it is ended with its network.
+	cleared bool
 	// failed says that it could not be bound when that was last tried.
 	failed bool
 	// withheld is where one is that waits in the pool, and whose network is to be open.
@@ -61,11 +63,15 @@ func (n *Networks) Join(ctx context.Context, c Candidate) (*Member, error) {
 	if c.Egress.Profile == "" {
 		return nil, nil
 	}
-	on, err := n.Ready(ctx, c.Base, c.Egress.Profile)
+	n.making.Lock() // until it is a member: only then is it cleared with its network
+	defer n.making.Unlock()
+	on, err := n.ready(ctx, c.Base, c.Egress.Profile)
 	if err != nil {
 		return nil, err
 	}
+	n.mu.Lock()
 	m := n.admit(c)
+	n.mu.Unlock()
 	addr, err := n.cfg.Filter.Add(c.Party, m.holder)
 	if err != nil {
 		n.forget(m)
@@ -82,9 +88,9 @@ func (n *Networks) Found(c Candidate, listed engine.Container) *Member {
 	if c.Egress.Profile == "" {
 		return nil
 	}
-	m := n.admit(c)
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	m := n.admit(c)
 	m.id = listed.ID
 	if at, err := m.endpointOn(listed.Endpoints); err == nil { // otherwise Bind finds it missing
 		m.found = &at
@@ -92,10 +98,8 @@ func (n *Networks) Found(c Candidate, listed engine.Container) *Member {
 	return m
 }
 
-// admit registers a container.
+// admit registers a container. n.mu is held.
 func (n *Networks) admit(c Candidate) *Member {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.holders++
 	m := &Member{of: n, base: c.Base, profile: c.Egress.Profile, is: c, holder: n.holders}
 	n.members[m] = true
@@ -132,10 +136,14 @@ func (m *Member) Leave() {
 
 // Bind opens network access for a container that has started. One of the pool whose network is to
 // be open gets none until Assign. again says that it could not be bound the time before, either.
+// The error is ErrRecreated if its network was.
 func (m *Member) Bind(ctx context.Context, id string) (again bool, err error) {
 	if m == nil {
 		return false, nil
 	}
+	m.of.mu.Lock()
+	m.id = id
+	m.of.mu.Unlock()
 	at, err := m.endpoint(ctx, id)
 	m.of.mu.Lock()
 	withhold := m.is.Pooled && m.is.Egress.IsOpen()
@@ -148,6 +156,9 @@ func (m *Member) Bind(ctx context.Context, id string) (again bool, err error) {
 	}
 	m.of.mu.Lock()
 	defer m.of.mu.Unlock()
+	if m.cleared {
+		err = ErrRecreated
+	}
 	again, m.failed = m.failed, err != nil
 	return again, err
 }

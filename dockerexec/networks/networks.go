@@ -199,7 +199,7 @@ const removalLimit = 15 * time.Second
 // remove removes a network with the containers on it, which are of no use without it.
 func (n *Networks) remove(ctx context.Context, changed Network) error {
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
-		if err := n.cfg.Containers.Clear(ctx, changed.Profile); err != nil {
+		if err := n.clear(ctx, changed.Profile); err != nil {
 			return struct{}{}, backoff.Permanent(err)
 		}
 		err := n.cfg.Engine.RemoveNetwork(ctx, changed.Name)
@@ -216,6 +216,28 @@ func (n *Networks) remove(ctx context.Context, changed Network) error {
 			n.cfg.Engine.Explain(err))
 	}
 	return nil
+}
+
+// ErrRecreated says that a container's network, or its gateway, was recreated before the container
+// was bound: another container will do.
+var ErrRecreated = fmt.Errorf("its network was recreated meanwhile: %w", cerrdefs.ErrNotFound)
+
+// clear gives up the containers of a profile: none of them will be bound any more, and those that
+// have been, or are just being bound, are ended. making is held, so none joins meanwhile.
+func (n *Networks) clear(ctx context.Context, profile string) error {
+	var bound []string
+	n.mu.Lock()
+	for m := range n.members {
+		if m.profile != profile {
+			continue
+		}
+		m.cleared = true
+		if m.id != "" {
+			bound = append(bound, m.id)
+		}
+	}
+	n.mu.Unlock()
+	return n.cfg.Containers.Clear(ctx, profile, bound)
 }
 
 // log returns the log of a call, which has the request's id, or the service's own.

@@ -38,6 +38,7 @@ type lab struct {
 	isOpen  bool
 	has     map[uint64]netip.Addr // by holder
 	cleared func() error
+	clears  []string // who was bound at the last Clear
 }
 
 func newLab(t *testing.T) *lab {
@@ -145,8 +146,9 @@ func (l *lab) Remove(profile string, holder uint64) {
 	delete(l.has, holder)
 }
 
-func (l *lab) Clear(_ context.Context, profile string) error {
+func (l *lab) Clear(_ context.Context, profile string, bound []string) error {
 	l.note("clear %s", profile)
+	l.clears = bound
 	if l.cleared != nil {
 		return l.cleared()
 	}
