@@ -1,6 +1,7 @@
 package dockerexec
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,30 +10,44 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rs/zerolog"
-
+	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/dockerexec/networks"
 	"github.com/daycare-run/sandbox/internal/engine/enginetest"
 	"github.com/daycare-run/sandbox/internal/quota"
-
-	"github.com/daycare-run/sandbox/dockerexec/life"
 )
 
-// A persistent container that is being made for the pool has no id yet, so it can be neither ended nor removed: its maker
-// finds that its network is gone.
+// A persistent container that is being made for the pool has no id yet, so it can be neither ended
+// nor removed when its network is: its maker finds that the network is gone, and leaves nothing.
 func TestANetworkIsClearedWhileThePoolIsFilled(t *testing.T) {
-	e := New(refusing(t), Config{Instance: "test", Log: zerolog.Nop()})
-	defer e.Shutdown()
-	user := PoolUser("p1")
-	spec := Spec{User: user, Persistent: user, Egress: Egress{Profile: "isolated"}}
-	c, _, err := e.Add(spec, spec.Platform, quota.Token{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Abandon(c, errNotNow)
-	if err := (onNetworks{e}).Clear(t.Context(), "isolated", nil); err != nil || e.calls[c.fingerprint] != c || !c.is(life.Queued) {
-		t.Errorf("%v, %v", err, e.calls)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		engine, o, e, other := opening(t)
+		defer e.Shutdown()
+		engine.Lose(other, false)
+		user := PoolUser("p1")
+		spec := networked(engine, user, user)
+		spec.Egress.Domains = []string{}
+		var c *Container
+		engine.script(func(do func() error) error {
+			err := errors.Join(onNetworks{e}.Clear(t.Context(), "isolated", nil),
+				engine.RemoveNetwork(t.Context(), "daycare-isolated"))
+			if c.ID() != "" || !c.is(life.Starting) {
+				t.Errorf("it is %v, with the id %q", c.Now().State, c.ID())
+			}
+			return errors.Join(err, do())
+		}, "Create")
+		c, _, err := e.Add(spec, spec.Platform, quota.Token{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Make(t.Context(), c)
+		synctest.Wait()
+		if why := c.Now().Why; !c.is(life.Gone) || !errors.Is(why, ErrLost) {
+			t.Errorf("it is %v: %v", c.Now().State, why)
+		}
+		if left := engine.Containers(); len(left) != 0 || len(o.has) != 0 || len(e.inState(inUse...)) != 0 {
+			t.Errorf("left are %+v, with the addresses %v", left, o.has)
+		}
+	})
 }
 
 // A container that is being removed because it is stale keeps no network in use: the one that it is

@@ -35,7 +35,7 @@ type lab struct {
 	mu      sync.Mutex
 	asked   []string
 	opened  [][]Endpoint
-	isOpen  bool
+	subnet  netip.Prefix          // that is open
 	has     map[uint64]netip.Addr // by holder
 	cleared func() error
 	clears  []string // who was bound at the last Clear
@@ -80,7 +80,7 @@ func (l *lab) Subnets() ([]netip.Prefix, error) {
 
 func (l *lab) Gateway(Network) (Gateway, bool, error) { return l.gate, l.gated, nil }
 
-func (l *lab) Open(_ context.Context, _ Network, at []Endpoint) error {
+func (l *lab) Open(_ context.Context, n Network, at []Endpoint) error {
 	if l.meanwhile != nil {
 		l.meanwhile()
 	}
@@ -94,7 +94,7 @@ func (l *lab) Open(_ context.Context, _ Network, at []Endpoint) error {
 			return err
 		}
 	}
-	l.isOpen = true
+	l.subnet = n.Subnet
 	for _, e := range at {
 		l.has[e.Holder] = e.Addr
 	}
@@ -105,7 +105,7 @@ func (l *lab) Open(_ context.Context, _ Network, at []Endpoint) error {
 func (l *lab) holds(holder uint64, addr netip.Addr) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if has, known := l.has[holder]; !l.isOpen || !known || addr.IsValid() && addr != has {
+	if has, known := l.has[holder]; !l.subnet.IsValid() || !known || addr.IsValid() && addr != has {
 		return fmt.Errorf("%d has not %s: %w", holder, addr, cerrdefs.ErrFailedPrecondition)
 	}
 	return nil
@@ -117,10 +117,12 @@ func (l *lab) Add(p Party, holder uint64) (netip.Addr, error) {
 	l.note("add %s as %d", p.Name, holder)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, known := l.has[holder]; !l.isOpen || known {
+	if _, known := l.has[holder]; !l.subnet.IsValid() || known {
 		return netip.Addr{}, fmt.Errorf("%d cannot be added: %w", holder, cerrdefs.ErrConflict)
 	}
-	l.has[holder] = netip.AddrFrom4([4]byte{10, 1, 1, byte(holder)})
+	octets := l.subnet.Addr().As4()
+	octets[2], octets[3] = octets[2]+1, byte(holder)
+	l.has[holder] = netip.AddrFrom4(octets)
 	return l.has[holder], nil
 }
 
@@ -214,7 +216,7 @@ func TestAContainerOnItsNetwork(t *testing.T) {
 		t.Errorf("%+v, %v", made, err)
 	}
 	want := Wiring{
-		"daycare-isolated", netip.MustParseAddr("10.1.1.1"), netip.MustParseAddr("10.1.4.1"),
+		"daycare-isolated", netip.MustParseAddr("10.1.5.1"), netip.MustParseAddr("10.1.4.1"),
 		"/resolv-isolated",
 	}
 	if m.Wiring() != want {
@@ -224,7 +226,7 @@ func TestAContainerOnItsNetwork(t *testing.T) {
 	if again, err := m.Bind(t.Context(), id); again || err != nil {
 		t.Error(err)
 	}
-	l.expect("it is bound", "bind c at 10.1.1.1 for [a.example]")
+	l.expect("it is bound", "bind c at 10.1.5.1 for [a.example]")
 	now := Egress{Profile: "isolated", Domains: []string{"b.example"}}
 	if err := m.Change(t.Context(), id, now); err != nil {
 		t.Error(err)
@@ -233,7 +235,7 @@ func TestAContainerOnItsNetwork(t *testing.T) {
 		t.Error(err)
 	}
 	l.expect("it reaches something else", "change c to [b.example]",
-		"bind c at 10.1.1.1 for [b.example]")
+		"bind c at 10.1.5.1 for [b.example]")
 	m.Leave()
 	m.Leave()
 	l.expect("it leaves, twice", "remove 1 from isolated")

@@ -79,8 +79,8 @@ type Containers interface {
 	// Create makes a container, and the volumes of its mounts that do not exist. It does not start
 	// it. The error is of class Conflict if the name is taken. The engine may go on after ctx.
 	Create(ctx context.Context, s Spec) (id string, err error)
-	// Start starts a container that was made. The error is NotFound if it was removed, Conflict if
-	// it is being removed, and it may match ErrAddressTaken or ErrRuntimeDied. The engine may go on
+	// Start starts a container that was made. The error is NotFound if it or its network was
+	// removed, Conflict if it is being removed, and it may match ErrAddressTaken or ErrRuntimeDied. The engine may go on
 	// after ctx: Remove then makes sure that nothing runs.
 	Start(ctx context.Context, id string) error
 	// Signal sends a signal to a container's first process. Starts of programs that hold it up are
@@ -101,7 +101,7 @@ type Containers interface {
 	// gone. It blocks until that is done, for half a minute at most. Callers ask for one removal of
 	// a container at a time.
 	Remove(ctx context.Context, id string) error
-	// Rename gives a container another name.
+	// Rename gives a container another name. The error is Conflict if another one has that.
 	Rename(ctx context.Context, id, name string) error
 	// Inspect asks about one container, by its id or name. The error is NotFound if there is none.
 	Inspect(ctx context.Context, id string) (Container, error)
@@ -135,7 +135,8 @@ type Networks interface {
 	// makes with that bridge. The error is NotFound if there is none.
 	FindNetwork(ctx context.Context, name, bridge string) (Network, error)
 	// MakeNetwork makes a network: its containers do not reach each other, have no IPv6, and are
-	// masqueraded. The error matches ErrSubnetTaken if another network has addresses of it.
+	// masqueraded. The error is Conflict if there is one of that name, and matches ErrSubnetTaken if
+	// another network has addresses of it.
 	MakeNetwork(ctx context.Context, n Network) error
 	// RemoveNetwork removes the network of a name or id. The error is NotFound if there is none,
 	// and PermissionDenied while containers are on it.

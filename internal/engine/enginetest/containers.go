@@ -31,9 +31,7 @@ func (e *Engine) Create(ctx context.Context, s engine.Spec) (id string, err erro
 	call := Call{Verb: "Create", Name: s.Name, Container: made}
 	return run(ctx, e, call, func() (string, error) {
 		e.mu.Lock()
-		taken := slices.ContainsFunc(e.all(), func(c *container) bool {
-			return s.Name != "" && c.Name == s.Name
-		})
+		taken := e.isTaken(s.Name)
 		for _, v := range s.Volumes {
 			if _, there := e.volumes[v.Name]; !there && !taken {
 				v.Dir = "/volumes/" + v.Name
@@ -53,6 +51,11 @@ func (e *Engine) Create(ctx context.Context, s engine.Spec) (id string, err erro
 		e.calls = append(e.calls, call)
 		return id, nil
 	})
+}
+
+// isTaken reports whether a container has a name; e.mu is held.
+func (e *Engine) isTaken(name string) bool {
+	return name != "" && slices.ContainsFunc(e.all(), func(c *container) bool { return c.Name == name })
 }
 
 func withoutAddresses(endpoints []engine.Endpoint) (cleared []engine.Endpoint) {
@@ -77,6 +80,9 @@ func (e *Engine) Start(ctx context.Context, id string) error {
 		if c.Runs() {
 			return false, nil
 		}
+		if err := e.mayConnect(c); err != nil {
+			return false, err
+		}
 		c.State, c.PID, c.Started, c.killed = specs.StateRunning, os.Getpid(), time.Now(), false
 		c.Ended, c.ExitCode, c.OOMKilled = time.Time{}, 0, false
 		if c.ended = make(chan struct{}); c.begins() {
@@ -91,6 +97,28 @@ func (e *Engine) Start(ctx context.Context, id string) error {
 		}
 		return true, nil
 	})
+}
+
+// mayConnect reports why a container cannot be put on its networks; e.mu is held.
+func (e *Engine) mayConnect(c *container) error {
+	for _, at := range c.wanted {
+		n, there := e.networks[at.Network]
+		taken := func(other *container) bool {
+			return other.Runs() && slices.ContainsFunc(other.Endpoints, func(has engine.Endpoint) bool {
+				return has.Network == at.Network && has.Addr == at.Addr
+			})
+		}
+		switch {
+		case !there:
+			return fmt.Errorf("network %s not found: %w", at.Network, cerrdefs.ErrNotFound)
+		case !n.Subnet.Contains(at.Addr):
+			return fmt.Errorf("no subnet of network %s has the address %s: %w", at.Network, at.Addr,
+				cerrdefs.ErrInvalidArgument)
+		case slices.ContainsFunc(e.all(), taken):
+			return fmt.Errorf("network %s: %s: %w", at.Network, at.Addr, engine.ErrAddressTaken)
+		}
+	}
+	return nil
 }
 
 // begins reports whether the container has not run before.
@@ -110,6 +138,9 @@ func (e *Engine) end(c *container, exitCode int, outOfMemory bool) {
 	}
 	c.State, c.PID, c.Ended = specs.StateStopped, 0, time.Now()
 	c.ExitCode, c.OOMKilled = exitCode, outOfMemory
+	for range c.Endpoints { // Docker may tell that before, or after
+		e.tell(engine.Event{Kind: engine.Disconnected, Container: c.ID})
+	}
 	c.Endpoints = withoutAddresses(c.Endpoints)
 	close(c.ended)
 	e.tell(engine.Event{Kind: engine.Ended, Container: c.ID, Labels: c.Labels})
@@ -210,6 +241,9 @@ func (e *Engine) Remove(ctx context.Context, id string) error {
 // Rename implements engine.Engine.
 func (e *Engine) Rename(ctx context.Context, id, name string) error {
 	return e.change(ctx, Call{Verb: "Rename", Name: id}, func(c *container) (bool, error) {
+		if e.isTaken(name) {
+			return false, fmt.Errorf("the name %s is taken: %w", name, cerrdefs.ErrConflict)
+		}
 		c.Name = name
 		return true, nil
 	})

@@ -50,17 +50,24 @@ func (c *contract) fails(what string, is func(error) bool, err error) {
 	}
 }
 
-// start makes and starts a container, which is removed in the end.
-func (c *contract) start(s engine.Spec) (id string) {
+// create makes a container, which is removed in the end.
+func (c *contract) create(s engine.Spec) (id string) {
 	c.t.Helper()
 	id, err := c.e.Create(c.t.Context(), s)
 	c.ok(err)
 	c.t.Cleanup(func() { _ = c.e.Remove(context.WithoutCancel(c.t.Context()), id) })
+	return id
+}
+
+// start makes and starts a container, which is removed in the end.
+func (c *contract) start(s engine.Spec) (id string) {
+	c.t.Helper()
+	id = c.create(s)
 	c.ok(c.e.Start(c.t.Context(), id))
 	return id
 }
 
-// told requires that the next event about a container is of a kind. Docker may tell twice that one
+// told requires that the next event about a container of alice's is of a kind. Docker may tell twice that one
 // is resumed, and tells of networks when it likes.
 func (c *contract) told(happened <-chan engine.Event, id string, want engine.EventKind) {
 	c.t.Helper()
@@ -71,12 +78,30 @@ func (c *contract) told(happened <-chan engine.Event, id string, want engine.Eve
 			switch {
 			case event.Container != id:
 			case event.Kind == want:
+				if event.Labels[c.prefix] != "alice" {
+					c.t.Errorf("event %v has the labels %v", want, event.Labels)
+				}
 				return
 			case event.Kind != engine.Disconnected && event.Kind != engine.Resumed:
 				c.t.Fatalf("event %v instead of %v", event.Kind, want)
 			}
 		case <-limit:
 			c.t.Fatal("no event came")
+		}
+	}
+}
+
+// left requires to be told that a container was taken off its network, and was removed.
+func (c *contract) left(happened <-chan engine.Event, id string) {
+	c.t.Helper()
+	limit := time.After(time.Minute)
+	for disconnected, removed := false, false; !disconnected || !removed; {
+		select {
+		case event := <-happened:
+			disconnected = disconnected || event.Container == id && event.Kind == engine.Disconnected
+			removed = removed || event.Container == id && event.Kind == engine.Removed
+		case <-limit:
+			c.t.Fatalf("told that it was disconnected: %v, and removed: %v", disconnected, removed)
 		}
 	}
 }
@@ -143,6 +168,10 @@ func (c *contract) programs() {
 	if out.Stdout != "one\n" || out.Stderr != "" || out.ExitCode != 0 {
 		c.t.Errorf("%+v", out)
 	}
+	out, err = c.e.Run(ctx, id, program("/bin/cat", "/no/such/file"))
+	if err != nil || out.ExitCode != 1 || out.Stdout != "" {
+		c.t.Errorf("%+v, %v", out, err)
+	}
 	stream, err := c.e.Exec(ctx, id, program("/bin/cat"))
 	c.ok(err)
 	defer stream.Close()
@@ -173,10 +202,14 @@ func (c *contract) networks() {
 	other.Name, other.Bridge = n.Name+"-2", n.Bridge+"2"
 	taken := func(err error) bool { return errors.Is(err, engine.ErrSubnetTaken) }
 	c.fails("the same subnet", taken, c.e.MakeNetwork(ctx, other))
+	c.fails("the same name", cerrdefs.IsConflict, c.e.MakeNetwork(ctx, n))
+	happened, _ := c.e.Events(ctx)
 	s := c.spec
 	addr := n.Gateway.Next().Next()
 	s.Name, s.RuntimeLoopback = c.prefix+"on", false
 	s.Net = &engine.Attachment{Network: n.Name, Addr: addr, Resolver: n.Gateway.String()}
+	second := s
+	second.Name = c.prefix + "second"
 	volume := c.prefix + "volume"
 	s.Mounts = append(s.Mounts, specs.Mount{
 		Type: engine.VolumeType, Source: volume, Destination: "/mnt",
@@ -201,6 +234,7 @@ func (c *contract) networks() {
 			c.t.Errorf("%+v, %v", got, err)
 		}
 	}
+	c.refused(second, s.Name)
 	c.fails("a network in use", cerrdefs.IsPermissionDenied, c.e.RemoveNetwork(ctx, n.Name))
 	c.fails("a volume in use", cerrdefs.IsConflict, c.e.RemoveVolume(ctx, volume))
 	v, err := c.e.FindVolume(ctx, volume)
@@ -217,11 +251,36 @@ func (c *contract) networks() {
 	if err != nil || len(list) != 1 || list[0].ID == "" {
 		c.t.Errorf("%+v, %v", list, err)
 	}
-	c.ok(c.e.Remove(ctx, id), c.e.RemoveNetwork(ctx, n.Name), c.e.RemoveVolume(ctx, volume))
+	c.ok(c.e.Remove(ctx, id))
+	c.left(happened, id)
+	before := c.create(second)
+	c.ok(c.e.RemoveNetwork(ctx, n.Name), c.e.RemoveVolume(ctx, volume))
+	c.fails("a start without its network", cerrdefs.IsNotFound, c.e.Start(ctx, before))
 	_, err = c.e.FindNetwork(ctx, n.Name, n.Bridge)
 	c.fails("a network that is gone", cerrdefs.IsNotFound, err)
 	_, err = c.e.FindVolume(ctx, volume)
 	c.fails("a volume that is gone", cerrdefs.IsNotFound, err)
 	c.fails("no network", cerrdefs.IsNotFound, c.e.RemoveNetwork(ctx, n.Name))
 	c.fails("no volume", cerrdefs.IsNotFound, c.e.RemoveVolume(ctx, volume))
+}
+
+// refused requires that a container does not get the address or the name of the one that has them,
+// nor an address that is not of its network.
+func (c *contract) refused(s engine.Spec, taken string) {
+	ctx := c.t.Context()
+	id := c.create(s)
+	err := c.e.Start(ctx, id)
+	c.fails("an address that is taken", func(err error) bool {
+		return errors.Is(err, engine.ErrAddressTaken)
+	}, err)
+	c.fails("a name that is taken", cerrdefs.IsConflict, c.e.Rename(ctx, id, taken))
+	c.ok(c.e.Remove(ctx, id))
+	net := *s.Net
+	net.Addr = c.subnet.Masked().Addr().Prev()
+	s.Net = &net
+	id = c.create(s)
+	if c.e.Start(ctx, id) == nil {
+		c.t.Error("it has an address of another network")
+	}
+	c.ok(c.e.Remove(ctx, id))
 }

@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	cerrdefs "github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/internal/engine"
@@ -32,33 +31,18 @@ func create(t *testing.T, e *Engine, s engine.Spec) (id string) {
 	return id
 }
 
-// A container lives as engine.Engine says, and its events tell of it.
-func TestLifeOfAContainer(t *testing.T) {
+// Besides the Contract: a paused container is killed when it is resumed, as under gVisor, Calls has
+// what was done, and BreakEvents ends the events.
+func TestWhatNotAllEnginesHave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := New(t.Context())
-		happened, failed := e.Events(t.Context())
-		at := engine.Attachment{Network: "n", Addr: netip.MustParseAddr("10.1.2.3")}
-		s := engine.Spec{Name: "a", Labels: map[string]string{"user": "alice"}, Net: &at}
-		id := create(t, e, s)
-		if _, err := e.Create(t.Context(), s); !cerrdefs.IsConflict(err) {
-			t.Errorf("a second one of that name: %v", err)
-		}
-		found, err := e.Inspect(t.Context(), "a")
-		if err != nil || !found.Runs() || found.PID == 0 || found.Endpoints[0].Addr != at.Addr ||
-			found.Endpoints[0].MAC.String() != "02:42:0a:01:02:03" {
-			t.Errorf("%+v, %v", found, err)
-		}
+		_, failed := e.Events(t.Context())
+		id := create(t, e, engine.Spec{Name: "a"})
 		told := e.Wait(t.Context(), id)
-		for _, err := range []error{
-			e.Pause(t.Context(), id), e.Pause(t.Context(), id),
-			e.Signal(t.Context(), id, syscall.SIGKILL), // which a paused one gets later
-		} {
-			if err != nil {
-				t.Error(err)
-			}
-		}
-		if found, _ := e.Find(id); found.State != engine.Paused {
-			t.Errorf("%s", found.State)
+		err := errors.Join(e.Pause(t.Context(), id), e.Pause(t.Context(), id),
+			e.Signal(t.Context(), id, syscall.SIGKILL))
+		if found, _ := e.Find(id); err != nil || found.State != engine.Paused {
+			t.Errorf("%s, %v", found.State, err)
 		}
 		if err := errors.Join(e.Resume(t.Context(), id), <-told); err != nil {
 			t.Error(err)
@@ -66,22 +50,8 @@ func TestLifeOfAContainer(t *testing.T) {
 		if found, _ := e.Find(id); found.State != specs.StateStopped || found.ExitCode != 137 {
 			t.Errorf("%s, %d", found.State, found.ExitCode)
 		}
-		if err := e.Signal(t.Context(), id, syscall.SIGTERM); !cerrdefs.IsConflict(err) {
-			t.Errorf("a signal to what has ended: %v", err)
-		}
-		for range 2 {
-			if err := e.Remove(t.Context(), id); err != nil {
-				t.Error(err)
-			}
-		}
-		if err := <-e.Wait(t.Context(), id); !cerrdefs.IsNotFound(err) {
-			t.Errorf("waiting for what is gone: %v", err)
-		}
-		for _, want := range []engine.EventKind{engine.Ended, engine.Removed} {
-			if got := <-happened; got.Kind != want || got.Container != id ||
-				got.Labels["user"] != "alice" {
-				t.Errorf("%+v instead of %v", got, want)
-			}
+		if err := errors.Join(e.Remove(t.Context(), id), e.Remove(t.Context(), id)); err != nil {
+			t.Error(err)
 		}
 		var done []string
 		for _, call := range e.Calls() {
@@ -191,6 +161,10 @@ func TestContract(t *testing.T) {
 		case "/bin/echo":
 			_, _ = fmt.Fprintln(p, p.Args[1])
 		case "/bin/cat":
+			if len(p.Args) > 1 { // there are no files
+				p.Exit(1)
+				return
+			}
 			_, _ = io.Copy(p, p)
 		}
 	})

@@ -51,6 +51,10 @@ func (e *Engine) MakeNetwork(ctx context.Context, n engine.Network) error {
 	call := Call{Verb: "MakeNetwork", Name: n.Name}
 	_, err := run(ctx, e, call, func() (struct{}, error) {
 		e.mu.Lock()
+		if _, taken := e.networks[n.Name]; taken {
+			e.mu.Unlock()
+			return struct{}{}, fmt.Errorf("there is a network %s: %w", n.Name, cerrdefs.ErrConflict)
+		}
 		for _, other := range e.networks {
 			if other.Subnet.Overlaps(n.Subnet) {
 				e.mu.Unlock()

@@ -21,8 +21,15 @@ type Program struct {
 	Container engine.Container
 	// Args are its arguments; nil if it is the container's first process.
 	Args    []string
+	status  *int
 	noStdin bool
 	awake   func() bool
+}
+
+// Exit sets the exit status that Run returns, and closes the program. Without, it is 0.
+func (p Program) Exit(status int) {
+	*p.status = status
+	_ = p.Close()
 }
 
 func (p Program) Read(into []byte) (int, error) {
@@ -67,8 +74,10 @@ type stream struct{ net.Conn }
 
 func (stream) Stderr() string { return "" }
 
-// open starts a program.
-func (e *Engine) open(ctx context.Context, call Call, args []string) (engine.Stream, error) {
+// open starts a program, whose exit status is there when its stream has ended.
+func (e *Engine) open(
+	ctx context.Context, call Call, args []string,
+) (_ engine.Stream, status *int, _ error) {
 	in, err := run(ctx, e, call, func() (*container, error) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -84,9 +93,10 @@ func (e *Engine) open(ctx context.Context, call Call, args []string) (engine.Str
 		return c, nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	here, there := net.Pipe()
+	status = new(int)
 	go func() {
 		select {
 		case <-in.begun:
@@ -100,35 +110,39 @@ func (e *Engine) open(ctx context.Context, call Call, args []string) (engine.Str
 		program, now := e.programs, in.Container
 		e.mu.Unlock()
 		program(Program{
-			Conn: there, Container: now, Args: args, noStdin: call.Verb == "Run",
+			Conn: there, Container: now, Args: args, status: status, noStdin: call.Verb == "Run",
 			awake: func() bool { return e.awake(now.ID) },
 		})
 	}()
-	return stream{here}, nil
+	return stream{here}, status, nil
 }
 
 // Attach implements engine.Engine. The program begins with its container.
 func (e *Engine) Attach(ctx context.Context, id string) (engine.Stream, error) {
-	return e.open(ctx, Call{Verb: "Attach", Name: id}, nil)
+	s, _, err := e.open(ctx, Call{Verb: "Attach", Name: id}, nil)
+	return s, err
 }
 
 // Exec implements engine.Engine.
 func (e *Engine) Exec(ctx context.Context, id string, p specs.Process) (engine.Stream, error) {
-	return e.open(ctx, Call{Verb: "Exec", Name: id}, p.Args)
+	s, _, err := e.open(ctx, Call{Verb: "Exec", Name: id}, p.Args)
+	return s, err
 }
 
-// Run implements engine.Engine. The program has no stdin, and the exit status 0.
+// Run implements engine.Engine. The program has no stdin.
 func (e *Engine) Run(
 	ctx context.Context, id string, p specs.Process,
 ) (out engine.Output, err error) {
-	s, err := e.open(ctx, Call{Verb: "Run", Name: id}, p.Args)
+	s, status, err := e.open(ctx, Call{Verb: "Run", Name: id}, p.Args)
 	if err != nil {
 		return out, err
 	}
 	defer s.Close()
 	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
 	text, err := io.ReadAll(s)
-	out.Stdout = string(text)
+	if out.Stdout = string(text); err == nil {
+		out.ExitCode = *status
+	}
 	return out, err
 }
 
