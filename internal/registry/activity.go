@@ -87,11 +87,17 @@ func (r *Registry) SetPaused(id ids.Sandbox, paused bool) (Sandbox, error) {
 	return s, err
 }
 
-// IsPaused reports whether a user has a paused sandbox of that id. A process may be older than the
-// sandbox, and belong to another user.
-func (r *Registry) IsPaused(user, id string) bool {
-	box, err := r.Find(id)
-	return err == nil && box.Paused && box.User.String() == user
+// IsPaused reports whether a user has a paused sandbox of that id, also while the user is being
+// removed. A process may be older than the sandbox, and belong to another user.
+func (r *records) IsPaused(user, id string) bool {
+	parsed, err := ids.ParseSandbox(id)
+	if err != nil {
+		return false
+	}
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	box := r.sandboxes[parsed]
+	return box.Paused && box.User.String() == user
 }
 
 // CloseUser refuses what is asked for a user until open is called.

@@ -37,3 +37,19 @@ func TestPausedIsKept(t *testing.T) {
 		}
 	}
 }
+
+// Nothing of a paused sandbox goes on because its user is being removed.
+func TestPausedWhileTheUserIsRemoved(t *testing.T) {
+	r := open(t, t.TempDir())
+	agent := box(t, "agent", "alice", "/home")
+	put(t, r, agent, monday)
+	if _, err := r.SetPaused(agent.ID, true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.CloseUser(agent.User); err != nil {
+		t.Fatal(err)
+	}
+	if !r.IsPaused("alice", "agent") {
+		t.Error("it is not paused any more")
+	}
+}
