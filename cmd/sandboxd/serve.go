@@ -31,10 +31,11 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 	}
 	d.executor.Start(ctx, gate{d})
 	d.warm.Start()
-	d.persistent.Start(ctx)
-	// Also while the service waits for commands to end:
+	// Also while persistent sandboxes are looked for, which may take long, and while the service
+	// waits for commands to end:
 	defer inBackground(context.WithoutCancel(ctx), d.watchMounts)()
 	defer inBackground(context.WithoutCancel(ctx), d.followContainers)()
+	d.persistent.Start(ctx)
 	defer inBackground(ctx, d.pool.Fill)()
 	defer inBackground(ctx, func(ctx context.Context) { d.reloadWhenever(ctx, hungUp) })()
 	return d.answer(ctx, cfg)
