@@ -27,6 +27,7 @@ type engine struct {
 	exits     map[string]Exit
 	secrets   []map[string]string // of each start
 	doings    []string            // start and signals, in their order
+	dropped   int                 // how often what is unread was
 	t         testing.TB
 }
 
@@ -58,7 +59,12 @@ func (p pausedIf) IsPaused(user, id string) bool { return p(user, id) }
 
 func (f *fakeRunner) Dir(r Record) string { return f.logDir(r) }
 
-func (f *fakeRunner) DropUnread(string) error { return nil }
+func (f *fakeRunner) DropUnread(string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dropped++
+	return nil
+}
 
 func (f *fakeRunner) Discard(r Record) error { return os.RemoveAll(f.logDir(r)) }
 

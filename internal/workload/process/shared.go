@@ -104,8 +104,13 @@ func (s shared) remove(r Record) error {
 // Adopt takes over the processes of a user that this host holds from now on: what ran elsewhere is
 // recorded as ended, and what is to be kept alive is started again. It needs Config.Shared.
 func (m *Manager) Adopt(user string) error {
-	if err := m.cfg.Runner.DropUnread(user); err != nil {
-		return err
+	m.mu.Lock()
+	again := m.adopted[user]
+	m.mu.Unlock()
+	if !again { // what is unread is another host's, or an earlier service's, and not of a start here
+		if err := m.cfg.Runner.DropUnread(user); err != nil {
+			return err
+		}
 	}
 	values, err := m.cfg.Shared.List(user)
 	if err != nil {

@@ -103,6 +103,26 @@ func TestContainersOfUnreadRecordsAreNoStrays(t *testing.T) {
 	}
 }
 
+// A host that takes a user over again, as the rest of it has failed, removes nothing of what it has begun to start.
+func TestWhatIsUnreadIsDroppedOnce(t *testing.T) {
+	shared := &sharedRecords{holder: "h1", values: map[string][]byte{}}
+	h := newHost(t)
+	s := h.serve(func(cfg *Config) { cfg.Shared, cfg.KeyFile = by{shared, "h1"}, h.root+"/key" })
+	for _, step := range []struct {
+		do      func() error
+		dropped int
+	}{
+		{func() error { return s.Adopt("alice") }, 1},
+		{func() error { return s.Adopt("alice") }, 1},
+		{func() error { return s.Release(t.Context(), "alice") }, 1},
+		{func() error { return s.Adopt("alice") }, 2},
+	} {
+		if err := step.do(); err != nil || h.engine.dropped != step.dropped {
+			t.Errorf("dropped %d times, not %d, %v", h.engine.dropped, step.dropped, err)
+		}
+	}
+}
+
 func TestAnotherHostTakesProcessesOver(t *testing.T) {
 	shared := &sharedRecords{holder: "h1", values: map[string][]byte{}}
 	first, second := newHost(t), newHost(t)
