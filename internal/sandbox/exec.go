@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"sync"
 	"syscall"
 	"time"
 
@@ -133,12 +132,13 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out session.O
 	if err != nil {
 		return Result{}, err
 	}
-	leaveTmp, err := s.planner.MakeTmpHome(ctx, p, s.runner, s.token)
-	if err != nil {
-		return Result{}, err
+	command.Prepare = func(ctx context.Context) error {
+		leaveTmp, err := s.planner.MakeTmpHome(ctx, p, s.runner, s.token)
+		if err == nil {
+			leaveTmp() // the command's own container has it
+		}
+		return err
 	}
-	leaveTmp = sync.OnceFunc(leaveTmp)
-	defer leaveTmp()
 	command.Token = s.token
 	command.Env = p.Environment(terminalVariables(r), r.Env, r.Secrets)
 	var refused *refusals
@@ -147,7 +147,6 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out session.O
 		defer refused.end()
 	}
 	command.Started = func() {
-		leaveTmp()
 		watch.running()
 		if r.Started != nil {
 			r.Started()

@@ -29,7 +29,7 @@ import (
 type fakeExecutor struct {
 	t   testing.TB
 	run func(dockerexec.Spec, warm.Command, session.Output) (warm.Result, error)
-	// runIn is run for who looks at the call's context.
+	// runIn is run for who looks at the call's context, or prepares the command.
 	runIn func(context.Context, dockerexec.Spec, warm.Command) (warm.Result, error)
 	// leave is called by Leave, unless nil.
 	leave func(context.Context, string) error
@@ -51,6 +51,11 @@ type fakeExecutor struct {
 func (f *fakeExecutor) Run(ctx context.Context, spec dockerexec.Spec, c warm.Command, out session.Output) (warm.Result, error) {
 	if f.runIn != nil {
 		return f.runIn(ctx, spec, c)
+	}
+	if c.Prepare != nil {
+		if err := c.Prepare(ctx); err != nil {
+			return warm.Result{}, err
+		}
 	}
 	if f.run == nil {
 		f.t.Errorf("started %+v", c)

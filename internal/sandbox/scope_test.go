@@ -1,6 +1,9 @@
 package sandbox
 
 import (
+	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -9,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/ids"
@@ -64,20 +66,26 @@ func TestTmpIsAskedForByTheCallersToken(t *testing.T) {
 	}
 }
 
-// A home in /tmp is there until the command's own container has /tmp.
-func TestTmpStaysUntilTheCommandBegins(t *testing.T) {
+// A home in /tmp is made when the command has a container: another one that has the same /tmp is not
+// held while the command waits for its own.
+func TestAHomeInTmpIsMadeInTheCommandsContainer(t *testing.T) {
 	executor := &fakeExecutor{tmp: t.TempDir()}
 	if err := unix.Mount("tmpfs", executor.tmp, "tmpfs", 0, "size=1m"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(executor.tmp, 0) })
-	executor.run = func(_ dockerexec.Spec, c warm.Command, _ session.Output) (warm.Result, error) {
-		before := executor.tmpHeld
-		c.Started()
-		if executor.tmpHeld != 0 || before != 1 {
-			t.Errorf("%d hold /tmp before the command begins, and %d then", before, executor.tmpHeld)
+	executor.runIn = func(ctx context.Context, _ dockerexec.Spec, c warm.Command) (warm.Result, error) {
+		if executor.tmpHeld != 0 {
+			t.Errorf("%d hold /tmp before the command has a container", executor.tmpHeld)
 		}
-		return warm.Result{}, nil
+		if c.Prepare == nil {
+			t.Fatal("nothing is prepared in its container")
+		}
+		err := c.Prepare(ctx)
+		if home, err := os.Stat(filepath.Join(executor.tmp, "home")); err != nil || !home.IsDir() {
+			t.Errorf("it has no home: %v", err)
+		}
+		return warm.Result{}, err
 	}
 	s := newService(t, executor, "")
 	request := Request{Command: "true", Confinement: Confinement{Home: "/tmp/home"}}

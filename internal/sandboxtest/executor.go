@@ -29,6 +29,11 @@ type Executor struct {
 // Run implements sandbox.Executor.
 func (e Executor) Run(ctx context.Context, spec dockerexec.Spec, c warm.Command,
 	out session.Output) (warm.Result, error) {
+	if c.Prepare != nil {
+		if err := c.Prepare(ctx); err != nil {
+			return warm.Result{}, err
+		}
+	}
 	if e.RunFunc != nil {
 		return e.RunFunc(ctx, spec, c, out)
 	}

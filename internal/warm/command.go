@@ -1,6 +1,7 @@
 package warm
 
 import (
+	"context"
 	"time"
 
 	"github.com/daycare-run/sandbox/dockerexec"
@@ -13,6 +14,9 @@ type Command struct {
 	// Token is the token that the call came with: its bounds, too, apply to what is made for the
 	// call.
 	Token quota.Token
+	// Prepare is called with each container that the command gets, once that is ready and before
+	// Started. After an error, which is Run's, the command does not start. It may be nil.
+	Prepare func(context.Context) error
 	// Started is called once the container is ready, just before the command starts; it may be nil.
 	Started func()
 	session.Command

@@ -51,6 +51,11 @@ func (r *Runner) runOnce(
 		return Result{Waited: waited}, err
 	}
 	defer r.release(c)
+	if command.Prepare != nil {
+		if err := command.Prepare(ctx); err != nil {
+			return Result{Waited: waited}, err
+		}
+	}
 	end, err := c.Command(ctx)
 	if err != nil {
 		return Result{Waited: waited}, err

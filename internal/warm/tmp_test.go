@@ -1,6 +1,7 @@
 package warm
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -35,6 +36,36 @@ func TestTmpIsWithinTheTokensBounds(t *testing.T) {
 		release()
 		if got := e.states(); got != "bob idle" {
 			t.Error(got)
+		}
+	})
+}
+
+// A command that looks for its user's /tmp meanwhile gets its container where the user may have one
+// alone, although another one is idle, which has that /tmp.
+func TestACommandPreparesInItsOwnContainer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newLab(t)
+		engine.quotas = quota.New(quota.Limits{PerUser: quota.Bounds{Containers: 1}})
+		e := engine.serve()
+		defer e.stop()
+		engine.run(t, e, "alice")
+		spec, prepared := engine.spec("alice"), false
+		spec.Passwd = "another"
+		command := aCommand
+		command.Prepare = func(ctx context.Context) error {
+			_, release, err := e.Tmp(ctx, spec, command.Token, true)
+			if prepared = err == nil; prepared {
+				release()
+			}
+			return err
+		}
+		if _, err := e.Run(t.Context(), spec, command, discard); err != nil || !prepared {
+			t.Errorf("prepared %t, %v", prepared, err)
+		}
+		command.Prepare = func(context.Context) error { return errors.New("no") }
+		command.Started = func() { t.Error("started") }
+		if _, err := e.Run(t.Context(), spec, command, discard); err == nil || err.Error() != "no" {
+			t.Errorf("not prepared, and %v", err)
 		}
 	})
 }
