@@ -44,7 +44,8 @@ func (e *Executor) adoptInTurn(c *Container) {
 // takeOver is the maker's part for a container that was found.
 func (e *Executor) takeOver(c *Container) {
 	if e.ctx.Err() == nil {
-		_, _ = e.CountRefusals(c) // what an earlier service's commands were refused is nothing to those that come
+		// what an earlier service's commands were refused is nothing to those that come
+		_, _ = e.CountRefusals(c)
 	}
 	if c.spec.isDetached() {
 		e.takeOverDetached(c)

@@ -108,7 +108,8 @@ func (s Spec) boundTo(user string, egress Egress) Spec {
 // user's name; the caller accounts for the place of that one. After an error the user has no
 // container of the pool, and has a home only if it could not be taken back. The error is
 // life.ErrLeft if the container does not wait any more.
-func (e *Executor) Bind(ctx context.Context, from *Container, a quota.Account, egress Egress) error {
+func (e *Executor) Bind(ctx context.Context, from *Container, a quota.Account,
+	egress Egress) error {
 	to, err := e.claim(from, a, egress)
 	if err != nil {
 		return err
@@ -131,7 +132,8 @@ func (e *Executor) Bind(ctx context.Context, from *Container, a quota.Account, e
 
 // claim takes a container out of the pool. The container that it becomes is in the registry at
 // once, so that calls can wait for it.
-func (e *Executor) claim(from *Container, a quota.Account, egress Egress) (to *Container, err error) {
+func (e *Executor) claim(from *Container, a quota.Account,
+	egress Egress) (to *Container, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed || !from.is(life.Ready) {

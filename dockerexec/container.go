@@ -36,9 +36,10 @@ type Container struct {
 	// because is why this service ended it without being asked to; nil if it did not.
 	because atomic.Pointer[string]
 
-	learned   chan struct{} // closed when exhausted is set, once the container no longer works
-	exhausted *Exhausted    // the limit that its programs have used up, and that has ended it; nil for none
-	removing  sync.Mutex    // held while it is removed
+	learned chan struct{} // closed when exhausted is set, once the container no longer works
+	// the limit that its programs have used up, and that has ended it; nil for none
+	exhausted *Exhausted
+	removing  sync.Mutex // held while it is removed
 
 	place atomic.Pointer[func()] // gives its place in the quotas back; nil while it has none
 
@@ -53,12 +54,13 @@ type Container struct {
 // container that it becomes.
 type resources struct {
 	mounts *preparation
-	spool  string           // the spool file's path
-	tmp    string           // the volume of /tmp, if Docker has named it
-	pool   string           // its folder in the pool, if it is or was there
-	writes []string         // the directories of the host that its programs can write to
-	first  session.Conn     // to the first process of a container made here, until sess takes it over
-	net    *networks.Member // its place on its network; nil without one
+	spool  string   // the spool file's path
+	tmp    string   // the volume of /tmp, if Docker has named it
+	pool   string   // its folder in the pool, if it is or was there
+	writes []string // the directories of the host that its programs can write to
+	// to the first process of a container made here, until sess takes it over
+	first session.Conn
+	net   *networks.Member // its place on its network; nil without one
 }
 
 // preparation is what was prepared on the host for a container.
@@ -118,7 +120,8 @@ func (p *preparation) release(mounts mountPreparer) {
 }
 
 // newContainer returns a container that is to be made, or one that was found, if id is set.
-func (e *Executor) newContainer(spec Spec, fingerprint Fingerprint, id string, paused bool) *Container {
+func (e *Executor) newContainer(spec Spec, fingerprint Fingerprint, id string,
+	paused bool) *Container {
 	return &Container{
 		Life: life.New(e.ctx, life.Config{Engine: e.engine, Detached: spec.isDetached(), ID: id,
 			Paused: paused}),

@@ -79,7 +79,8 @@ type Executor struct {
 	changes changes
 	ahead   atomic.Bool // Config.Ahead
 
-	begun          chan struct{} // closed by begin, when what earlier services wrote down has been read
+	// closed by begin, when what earlier services wrote down has been read
+	begun          chan struct{}
 	begin          func()
 	reconciled     atomic.Bool // all containers of earlier services are in the registry
 	reconciling    sync.Mutex  // held by reconcileOnce
@@ -95,12 +96,13 @@ type Executor struct {
 	removals singleflight.Group // of containers, by Docker's id
 	nets     *networks.Networks
 
-	mu        sync.Mutex
-	closed    bool
-	all       map[*Container]bool        // the registry
-	calls     map[Fingerprint]*Container // those that calls find, and the pool's
-	ids       map[string]*Container      // those that Docker's events are about, by Docker's id
-	bound     map[string]poolRecord      // of the containers that came from the pool, by Docker's id
+	mu     sync.Mutex
+	closed bool
+	all    map[*Container]bool        // the registry
+	calls  map[Fingerprint]*Container // those that calls find, and the pool's
+	ids    map[string]*Container      // those that Docker's events are about, by Docker's id
+	// of the containers that came from the pool, by Docker's id
+	bound     map[string]poolRecord
 	inherited poolRest
 }
 

@@ -123,7 +123,8 @@ func (e *Executor) dockersReason(ctx context.Context, id string) *Exhausted {
 // PersistentEnd returns the limit that has ended a persistent container; nil if it has not ended,
 // or otherwise. It waits for a moment until Docker has noticed the end.
 func (e *Executor) PersistentEnd(ctx context.Context, id string) *Exhausted {
-	if c := e.runningDetached(id); c != nil && c.spec.Platform.GVisor { // of which the kernel kills all
+	// under gVisor the kernel kills all of it
+	if c := e.runningDetached(id); c != nil && c.spec.Platform.GVisor {
 		if now, err := e.cgroups.Refusals(id); err == nil && now.Killed > 0 {
 			return c.spec.Platform.Limits.OutOfMemory()
 		}

@@ -191,7 +191,8 @@ func (e *Executor) start(ctx context.Context, c *Container) error {
 			_ = c.first.Close()
 			c.first = nil
 		}
-		if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) { // it was removed, or is about to be
+		// it was removed, or is about to be
+		if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) {
 			return fmt.Errorf("%w (cannot start: %v)", ErrLost, err)
 		}
 		switch {
@@ -250,7 +251,8 @@ func (e *Executor) create(ctx context.Context, c *Container) ([]specs.Mount, err
 			return nil, errors.Join(err, removeSpool(spool))
 		}
 		select {
-		case <-time.After(wait.NextBackOff()): // Docker may have given the name to a container that it does not show yet
+		case <-time.After(wait.NextBackOff()):
+			// Docker may have given the name to a container that it does not show yet
 		case <-ctx.Done():
 			return nil, errors.Join(fmt.Errorf(
 				"cannot create: Docker keeps the name for another container: %w (%v)",

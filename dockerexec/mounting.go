@@ -97,9 +97,9 @@ func (e *Executor) startExclusively(ctx context.Context, c *Container, all []spe
 		return err
 	}
 	return e.guard.Start(ctx, c.Life, all, c.toVerify(), func(ctx context.Context) error {
-		e.starting.Add(1)
+		e.starting.Add(1) // first, so that whoever waits for starts to end sees this one
 		defer e.starting.Add(-1)
-		if err := e.may(c.spec.User); err != nil { // counted first, so that whoever waits for starts to end sees this one
+		if err := e.may(c.spec.User); err != nil {
 			return err
 		}
 		if err := e.engine.Start(ctx, c.ID()); err != nil {

@@ -85,7 +85,8 @@ func (e *Executor) SetEgress(ctx context.Context, id string, reach Egress) error
 		return fmt.Errorf("the sandbox does not run: %w", cerrdefs.ErrNotFound)
 	case c.spec.Egress.Profile == "" || reach.Profile != c.spec.Egress.Profile:
 		return fmt.Errorf(
-			"the sandbox was made without a network, or with another one, which cannot be changed: make another sandbox: %w",
+			"the sandbox was made without a network, or with another one, which cannot be "+
+				"changed: make another sandbox: %w",
 			cerrdefs.ErrFailedPrecondition)
 	}
 	return c.net.Change(ctx, c.ID(), reach)

@@ -37,7 +37,9 @@ func (e *Executor) Reclaim(c *Container) {
 	left, err := e.cgroups.Reclaim(c.ID())
 	if err != nil {
 		e.unreclaimed.Do(func() {
-			e.cfg.Log.Warn().Err(err).Msg("there is zram, but frozen containers keep their memory; docs/idle.md says how to change that")
+			e.cfg.Log.Warn().Err(err).Msg(
+				"there is zram, but frozen containers keep their memory; docs/idle.md says how " +
+					"to change that")
 		})
 	}
 	e.mu.Lock()

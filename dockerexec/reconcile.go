@@ -133,7 +133,8 @@ func (e *Executor) Reconcile(ctx context.Context) error {
 	if unknown != nil {
 		platform = nil
 	}
-	if err := e.removeOrphans(ctx); err != nil { // first: it may have the names and subnets that are wanted
+	// first: it may have the names and subnets that are wanted
+	if err := e.removeOrphans(ctx); err != nil {
 		e.cfg.Log.Warn().Err(err).Msg(
 			"cannot remove what this service made under an id that was lost")
 	}
@@ -161,7 +162,8 @@ func (e *Executor) Reconcile(ctx context.Context) error {
 	// no longer needs, another may need.
 	var preparing sync.WaitGroup
 	for _, c := range adopted { // those whose storage is silent are waited for together
-		preparing.Go(func() { _ = c.mounts.prepare(e.cfg.Mounts, c.spec) }) // its maker reports the error, too
+		// its maker reports the error, too
+		preparing.Go(func() { _ = c.mounts.prepare(e.cfg.Mounts, c.spec) })
 	}
 	preparing.Wait()
 	if complete && len(adopted) > 0 {
@@ -289,7 +291,8 @@ func (e *Executor) consider(found engine.Container, platform *Platform) (adopted
 		return e.register(found, spec, fingerprint, reach)
 	}
 	other := e.calls[fingerprint]
-	if other != nil && (other.ID() == "" || other.ID() == found.ID) { // it is being made: this may be it
+	// it is being made: this may be it
+	if other != nil && (other.ID() == "" || other.ID() == found.ID) {
 		return nil
 	}
 	if tmp := tmpOf(found.Mounts); err == nil && found.Runs() &&

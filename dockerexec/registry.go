@@ -147,8 +147,9 @@ func (e *Executor) expel(c *Container) {
 }
 
 // expelled is why a process was ended whose view would have changed.
-const expelled = "a path that is hidden, read-only or mounted for it, such as its working directory, was moved, replaced or removed by " +
-	"another call or on the host; it was ended so that it sees and writes nothing that it may not"
+const expelled = "a path that is hidden, read-only or mounted for it, such as its working " +
+	"directory, was moved, replaced or removed by another call or on the host; it was ended so " +
+	"that it sees and writes nothing that it may not"
 
 // kill stops a detached container that nobody has asked to stop, once. It does not block.
 func (e *Executor) kill(c *Container, why string) {
@@ -264,7 +265,8 @@ func (e *Executor) unlist(c *Container) {
 
 // ErrLost is about a container that ended before a call's command began in it: another one will do.
 var ErrLost = errors.New(
-	"the container was lost before the command began: it was removed, killed or has ended by itself")
+	"the container was lost before the command began: it was removed, killed or has ended by " +
+		"itself")
 
 // lostError is an error for a caller that also matches ErrLost.
 type lostError struct{ error }

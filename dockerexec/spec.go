@@ -1,16 +1,16 @@
-// Package dockerexec has the containers of one service: it turns a Spec into a container, takes over
-// what an earlier service has left, and removes what is stale. Some containers are there for calls,
-// whose commands run through a session with the agent inside; package warm decides when those are
-// made and when they go. The others are detached: they run durable processes and persistent
-// sandboxes, with or without the service.
+// Package dockerexec has the containers of one service: it turns a Spec into a container, takes
+// over what an earlier service has left, and removes what is stale. Some containers are there for
+// calls, whose commands run through a session with the agent inside; package warm decides when
+// those are made and when they go. The others are detached: they run durable processes and
+// persistent sandboxes, with or without the service.
 //
 // spec.go says what a container is, and hostconfig.go alone translates that for Docker.
 // container.go is a container, and package life its state. registry.go has all of them. make.go
-// makes them, bind.go gives a pooled one to a user, adopt.go takes over what was found, and remove.go
-// removes them. reconcile.go compares with what Docker has. forcalls.go is for who lets calls in,
-// process.go and persistent.go are for detached ones. What the service wants is asked of a Gate
-// (gate.go), and what others may want to know is told as Changes (changes.go). The other files are
-// named after what they hold.
+// makes them, bind.go gives a pooled one to a user, adopt.go takes over what was found, and
+// remove.go removes them. reconcile.go compares with what Docker has. forcalls.go is for who lets
+// calls in, process.go and persistent.go are for detached ones. What the service wants is asked of
+// a Gate (gate.go), and what others may want to know is told as Changes (changes.go). The other
+// files are named after what they hold.
 package dockerexec
 
 import (

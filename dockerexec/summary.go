@@ -14,10 +14,11 @@ type Summary struct {
 	User        string // empty in the pool
 	Fingerprint Fingerprint
 	Runtime     string
-	State       string // starting, idle, frozen or busy; in the pool starting or pooled; in events also removed
-	Commands    int    // that are running in it
-	Since       time.Time
-	LastUsed    time.Time
+	// starting, idle, frozen or busy; in the pool starting or pooled; in events also removed
+	State    string
+	Commands int // that are running in it
+	Since    time.Time
+	LastUsed time.Time
 }
 
 // Summary describes the container as it is now.

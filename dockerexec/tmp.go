@@ -23,7 +23,8 @@ import (
 // volume's size is fixed.
 func (s Spec) tmpName() string {
 	whose := "user " + s.User
-	if home := s.Home(); home.Since != 0 { // otherwise a later home may have the number of an earlier one
+	// otherwise a later home may have the number of an earlier one
+	if home := s.Home(); home.Since != 0 {
 		whose = fmt.Sprintf("home %d %d %d", home.Dev, home.Ino, home.Since)
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %s", s.Platform.Instance, s.Platform.Limits.Tmp,

@@ -29,13 +29,15 @@ const (
 // pause says who needs a container running or paused. All is under Life.mu.
 type pause struct {
 	users, holders int
-	is             bool          // Docker has it paused; written by who has Life.asking
-	doubt          bool          // Docker may have it otherwise: it was asked and has failed, or has resumed it
-	ran            bool          // a command may have begun in it: always, unless all begin with Life.Command
-	changed        chan struct{} // closed, and recreated, when one of these or the state changes
-	surplus        time.Duration // how much longer it was held than it had run since, as of at
-	at             time.Time
-	rests          bool
+	is             bool // Docker has it paused; written by who has Life.asking
+	// Docker may have it otherwise: it was asked and has failed, or has resumed it
+	doubt bool
+	// a command may have begun in it: always, unless all begin with Life.Command
+	ran     bool
+	changed chan struct{} // closed, and recreated, when one of these or the state changes
+	surplus time.Duration // how much longer it was held than it had run since, as of at
+	at      time.Time
+	rests   bool
 }
 
 // notify has those look again who wait.
@@ -166,7 +168,8 @@ func (l *Life) TryHold(ctx context.Context) (release func() error, err error) {
 		if l.pause.users > 0 && l.pause.ran {
 			return false, errUsed
 		}
-		return l.pause.holders > 0 || !l.pause.rests, nil // who holds it may wait for the other container
+		// who holds it may wait for the other container
+		return l.pause.holders > 0 || !l.pause.rests, nil
 	})
 	if errors.Is(err, errUsed) {
 		return nil, nil
@@ -189,7 +192,8 @@ func (l *Life) hold(ctx context.Context,
 	})
 	if err != nil {
 		_ = release()
-		return nil, fmt.Errorf("cannot pause container %.12s: %v", l.ID(), err) // its class would be taken for that of the other container
+		// its class would be taken for that of the other container
+		return nil, fmt.Errorf("cannot pause container %.12s: %v", l.ID(), err)
 	}
 	return release, nil
 }

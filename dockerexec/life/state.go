@@ -45,8 +45,8 @@ const (
 	Freeze
 	// Pause pauses it because its user asked for that.
 	Pause
-	// Resume ends a pause that was asked for, thaws a detached one that was found paused, and ends a
-	// freezing that has failed.
+	// Resume ends a pause that was asked for, thaws a detached one that was found paused, and ends
+	// a freezing that has failed.
 	Resume
 	// Retire removes it when no call needs it: now, or when the last one returns.
 	Retire

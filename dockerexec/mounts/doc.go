@@ -14,24 +14,28 @@
 // While a container starts, nothing runs that could change where the names of its mounts lead, and
 // afterwards it is verified that the files are mounted that were meant.
 //
-//   - [Guard.Start] pauses each neighbour that can write to a directory in which the runtime looks a name up, checks each
-//     mount point and source by a descriptor that follows no link, and has the engine start the container. The neighbours
-//     resume then. One in which no command has begun is not paused: its first command waits. One that is frozen is paused
-//     already.
-//   - [Guard.Verify] gives each source an access time that nobody can guess, and has the new container's agent read it at
-//     the mount point: no command of the tenant has run there yet. The time lies in the future, as only such marks do. So
-//     another service that verifies the same file sees that, and waits. When programs keep changing access times, who can
-//     write there is paused for the look.
+//   - [Guard.Start] pauses each neighbour that can write to a directory in which the runtime looks
+//     a name up, checks each mount point and source by a descriptor that follows no link, and has
+//     the engine start the container. The neighbours resume then. One in which no command has begun
+//     is not paused: its first command waits. One that is frozen is paused already.
+//   - [Guard.Verify] gives each source an access time that nobody can guess, and has the new
+//     container's agent read it at the mount point: no command of the tenant has run there yet. The
+//     time lies in the future, as only such marks do. So another service that verifies the same
+//     file sees that, and waits. When programs keep changing access times, who can write there is
+//     paused for the look.
 //
 // What a program of the host changes meanwhile is not prevented by the pauses, and is found by
 // Verify.
 //
 // # The order of locks
 //
-//  1. The line of starts: of two that could disturb each other, the later waits until the earlier has ended.
-//  2. The holds of neighbours (package life), which wait while somebody is at the neighbour, except in Verify, where the
-//     caller itself is at a container: there a neighbour that is used is left alone, or each would wait for the other.
-//  3. The files that are being verified, each with a lock, taken in the order of device and inode; marks in the same order.
+//  1. The line of starts: of two that could disturb each other, the later waits until the earlier
+//     has ended.
+//  2. The holds of neighbours (package life), which wait while somebody is at the neighbour, except
+//     in Verify, where the caller itself is at a container: there a neighbour that is used is left
+//     alone, or each would wait for the other.
+//  3. The files that are being verified, each with a lock, taken in the order of device and inode;
+//     marks in the same order.
 //
 // A Start holds 1 and 2, a Verify 3 and then 2, and neither calls the other.
 package mounts

@@ -79,7 +79,8 @@ func (p mountPoint) check() error {
 	switch kind := st.Mode & unix.S_IFMT; {
 	case source.IsDir() != (kind == unix.S_IFDIR):
 		return fmt.Errorf(
-			"the mount point %s was exchanged just now: it is of another kind than what is to be mounted there",
+			"the mount point %s was exchanged just now: it is of another kind than what is to "+
+				"be mounted there",
 			p.target)
 	case kind == unix.S_IFIFO:
 		return fmt.Errorf(

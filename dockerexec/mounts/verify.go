@@ -40,7 +40,8 @@ func (g *Guard) Verify(ctx context.Context, of *life.Life, list []Mount,
 		switch {
 		case err != nil || differs.target == "":
 			return err
-		case differs.disturbed && disturbed < undisturbedAfter && rest(ctx): // another service marks it, too
+		case differs.disturbed && disturbed < undisturbedAfter && rest(ctx):
+			// another service marks it, too
 			disturbed++
 		case differs.disturbed && rest(ctx):
 			look = func(ctx context.Context, mounts []Mount,
@@ -53,7 +54,8 @@ func (g *Guard) Verify(ctx context.Context, of *life.Life, list []Mount,
 				differs.target)
 		case looks == verifyTries:
 			return fmt.Errorf(
-				"what was mounted at %s is not what was meant: it was exchanged while the container was made",
+				"what was mounted at %s is not what was meant: it was exchanged while the "+
+					"container was made",
 				differs.target)
 		default:
 			looks++
@@ -190,7 +192,8 @@ func setMark(ctx context.Context, m Mount) (_ *mark, err error) {
 			break // set reports it, too
 		}
 	}
-	if on.before = st.Atim; st.Atim.Sec > time.Now().Unix() { // a mark that was left, or is another service's
+	// a mark that was left, or is another service's
+	if on.before = st.Atim; st.Atim.Sec > time.Now().Unix() {
 		on.before = unix.Timespec{Sec: time.Now().Unix()}
 	}
 	// In the future also because the kernel updates an access time that is older than a change or

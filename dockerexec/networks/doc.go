@@ -15,9 +15,9 @@
 // that somebody has changed, and a gateway that has ended or was made for other settings, is
 // recreated. The containers on it are ended first: without it they reach nothing, and would never
 // reach anything again. A profile has one network: when it is to have another name, the containers
-// on the one before are ended when the first one joins the new one. Networks and gateways stay when their last container goes, and when the service
-// ends, because a service that starts must find its containers on them. [Networks.Retire] removes a
-// gateway whose network has another name now.
+// on the one before are ended when the first one joins the new one. Networks and gateways stay when
+// their last container goes, and when the service ends, because a service that starts must find its
+// containers on them. [Networks.Retire] removes a gateway whose network has another name now.
 //
 // # A container's place
 //

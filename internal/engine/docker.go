@@ -49,7 +49,8 @@ func (d Docker) Explain(err error) error {
 	switch {
 	case client.IsErrConnectionFailed(err):
 		return fmt.Errorf(
-			"no Docker engine answers at %s: start it (systemctl start docker, or dockerd) and try again; the service goes on by itself",
+			"no Docker engine answers at %s: start it (systemctl start docker, or dockerd) and "+
+				"try again; the service goes on by itself",
 			d.client.DaemonHost())
 	case strings.Contains(err.Error(), "nknown runtime") ||
 		strings.Contains(err.Error(), "unknown or invalid runtime"):

@@ -9,8 +9,8 @@
 // is what runs, specs.Mount what it sees, specs.LinuxResources what it may use. No type of Docker's
 // is part of it, so an engine without Docker, on an OCI runtime alone, can implement it as well.
 //
-// Besides the verbs, [Connect] says how the Docker daemon is reached, and [Docker.Info] what it says
-// of itself. Package images uses its client for images, and nobody else does.
+// Besides the verbs, [Connect] says how the Docker daemon is reached, and [Docker.Info] what it
+// says of itself. Package images uses its client for images, and nobody else does.
 //
 // # What every container has
 //
@@ -80,8 +80,8 @@ type Containers interface {
 	// it. The error is of class Conflict if the name is taken. The engine may go on after ctx.
 	Create(ctx context.Context, s Spec) (id string, err error)
 	// Start starts a container that was made. The error is NotFound if it or its network was
-	// removed, Conflict if it is being removed, and it may match ErrAddressTaken or ErrRuntimeDied. The engine may go on
-	// after ctx: Remove then makes sure that nothing runs.
+	// removed, Conflict if it is being removed, and it may match ErrAddressTaken or ErrRuntimeDied.
+	// The engine may go on after ctx: Remove then makes sure that nothing runs.
 	Start(ctx context.Context, id string) error
 	// Signal sends a signal to a container's first process. Starts of programs that hold it up are
 	// given up after some seconds. The error is NotFound or Conflict if the container is gone, or
@@ -135,8 +135,8 @@ type Networks interface {
 	// makes with that bridge. The error is NotFound if there is none.
 	FindNetwork(ctx context.Context, name, bridge string) (Network, error)
 	// MakeNetwork makes a network: its containers do not reach each other, have no IPv6, and are
-	// masqueraded. The error is Conflict if there is one of that name, and matches ErrSubnetTaken if
-	// another network has addresses of it.
+	// masqueraded. The error is Conflict if there is one of that name, and matches ErrSubnetTaken
+	// if another network has addresses of it.
 	MakeNetwork(ctx context.Context, n Network) error
 	// RemoveNetwork removes the network of a name or id. The error is NotFound if there is none,
 	// and PermissionDenied while containers are on it.

@@ -55,7 +55,9 @@ func (e *Engine) Create(ctx context.Context, s engine.Spec) (id string, err erro
 
 // isTaken reports whether a container has a name; e.mu is held.
 func (e *Engine) isTaken(name string) bool {
-	return name != "" && slices.ContainsFunc(e.all(), func(c *container) bool { return c.Name == name })
+	return name != "" && slices.ContainsFunc(e.all(), func(c *container) bool {
+		return c.Name == name
+	})
 }
 
 func withoutAddresses(endpoints []engine.Endpoint) (cleared []engine.Endpoint) {
@@ -104,9 +106,10 @@ func (e *Engine) mayConnect(c *container) error {
 	for _, at := range c.wanted {
 		n, there := e.networks[at.Network]
 		taken := func(other *container) bool {
-			return other.Runs() && slices.ContainsFunc(other.Endpoints, func(has engine.Endpoint) bool {
-				return has.Network == at.Network && has.Addr == at.Addr
-			})
+			return other.Runs() && slices.ContainsFunc(other.Endpoints,
+				func(has engine.Endpoint) bool {
+					return has.Network == at.Network && has.Addr == at.Addr
+				})
 		}
 		switch {
 		case !there:

@@ -67,8 +67,8 @@ func (c *contract) start(s engine.Spec) (id string) {
 	return id
 }
 
-// told requires that the next event about a container of alice's is of a kind. Docker may tell twice that one
-// is resumed, and tells of networks when it likes.
+// told requires that the next event about a container of alice's is of a kind. Docker may tell
+// twice that one is resumed, and tells of networks when it likes.
 func (c *contract) told(happened <-chan engine.Event, id string, want engine.EventKind) {
 	c.t.Helper()
 	limit := time.After(time.Minute)
@@ -98,7 +98,8 @@ func (c *contract) left(happened <-chan engine.Event, id string) {
 	for disconnected, removed := false, false; !disconnected || !removed; {
 		select {
 		case event := <-happened:
-			disconnected = disconnected || event.Container == id && event.Kind == engine.Disconnected
+			disconnected = disconnected ||
+				event.Container == id && event.Kind == engine.Disconnected
 			removed = removed || event.Container == id && event.Kind == engine.Removed
 		case <-limit:
 			c.t.Fatalf("told that it was disconnected: %v, and removed: %v", disconnected, removed)

@@ -89,8 +89,8 @@ func (e *Engine) Script(script func(call Call, do func() error) error) {
 	e.script = script
 }
 
-// Calls returns what the engine has done so far, of some verbs or of all that do more than ask. What
-// was refused, or changed nothing, is not among it.
+// Calls returns what the engine has done so far, of some verbs or of all that do more than ask.
+// What was refused, or changed nothing, is not among it.
 func (e *Engine) Calls(verbs ...string) (done []Call) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
