@@ -80,7 +80,9 @@ func (e *Executor) takeOverDetached(c *Container) {
 			err))
 		return
 	}
-	e.bindFound(ctx, c)
+	if c.is(life.Ready, life.Frozen) { // it may have ended meanwhile, or be being removed
+		e.bindFound(ctx, c)
+	}
 }
 
 // prepareFound prepares the host for a running container that was found, if that has failed before.

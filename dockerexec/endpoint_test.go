@@ -253,14 +253,20 @@ func TestAContainerThatDockerIsSilentAbout(t *testing.T) {
 // What ends just when its network is opened has left it then.
 func TestAContainerThatEndsWhileItsNetworkIsOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, o, e, id := opening(t)
+		engine, o, e, id := opening(t)
 		o.meanwhile = func() { e.died(id) }
+		e.cfg.Events = events.New(func(of *events.Event) {
+			if i, is := of.Detail.(Incident); is {
+				t.Errorf("told: %+v", i)
+			}
+		})
 		e.Start(t.Context(), anything{})
 		defer e.Shutdown()
 		synctest.Wait()
 		o.named(t, 1)
-		if len(o.has) != 0 {
-			t.Errorf("who has ended has an address: %v", o.has)
+		if len(o.has) != 0 || len(engine.Calls("Signal")) != 0 {
+			t.Errorf("who has ended has an address: %v, and is ended: %v", o.has,
+				engine.Calls("Signal"))
 		}
 	})
 }

@@ -95,6 +95,7 @@ type Executor struct {
 	adopting chan struct{}
 	removals singleflight.Group // of containers, by Docker's id
 	nets     *networks.Networks
+	mending  chan struct{} // holds one when they are to be checked
 
 	mu     sync.Mutex
 	closed bool
@@ -111,7 +112,7 @@ func New(runs engine.Engine, cfg Config) *Executor {
 	e := &Executor{
 		cfg: cfg, engine: runs, cgroups: cmp.Or(cfg.Cgroups, cgroup.ThisHost()),
 		changes: changes{told: make(chan Changes, 1)},
-		begun:   make(chan struct{}), adopting: make(chan struct{}, adoptionsAtOnce),
+		begun:   make(chan struct{}), mending: make(chan struct{}, 1), adopting: make(chan struct{}, adoptionsAtOnce),
 		all:   map[*Container]bool{},
 		calls: map[Fingerprint]*Container{}, ids: map[string]*Container{},
 		bound: map[string]poolRecord{},

@@ -67,13 +67,24 @@ func (e *Executor) bindFound(ctx context.Context, c *Container) {
 // networkCheck is how often the networks in use are checked.
 const networkCheck = 30 * time.Second
 
-// watchNetworks checks the networks in use, until Shutdown.
+// mendSoon has the networks checked, now or again. It does not block.
+func (e *Executor) mendSoon() {
+	select {
+	case e.mending <- struct{}{}:
+	default: // it is about to
+	}
+}
+
+// watchNetworks checks the networks in use, until Shutdown. It alone does, so that each container
+// is bound by one goroutine at a time.
 func (e *Executor) watchNetworks() {
 	ticker := time.NewTicker(networkCheck)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
+			e.mendNetworks()
+		case <-e.mending:
 			e.mendNetworks()
 		case <-e.ctx.Done():
 			return

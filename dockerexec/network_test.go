@@ -12,8 +12,10 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/dockerexec/networks"
+	engines "github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/engine/enginetest"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // A persistent container that is being made for the pool has no id yet, so it can be neither ended
@@ -122,4 +124,27 @@ func TestAGatewayIsReplacedWhileAContainerIsMade(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A gateway that ends again while its network is checked has it checked once more, and whoever
+// could not be bound is bound once.
+func TestNetworksAreMendedOneAfterTheOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine, o, e, _ := opening(t)
+		o.faults = []error{errNotNow}
+		e.Start(t.Context(), anything{})
+		defer e.Shutdown()
+		synctest.Wait()
+		engine.takes(time.Second, "Inspect")
+		for range 2 {
+			e.heard(engines.Event{Kind: engines.Ended, Container: "g", Labels: map[string]string{
+				labelInstance: "test", labelGateway: "x",
+			}})
+			synctest.Wait()
+		}
+		waittest.Pass(5 * time.Second)
+		if opened, bound := o.asked(); len(opened) != 3 || len(bound) != 1 {
+			t.Errorf("opened %d times, bound: %v", len(opened), bound)
+		}
+	})
 }

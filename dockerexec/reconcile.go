@@ -92,7 +92,7 @@ func (e *Executor) heard(event engine.Event) {
 		return
 	}
 	if event.Labels[labelGateway] != "" && event.Kind == engine.Ended {
-		e.work.Go(e.mendNetworks)
+		e.mendSoon()
 	}
 	if process := event.Labels[labelProcess]; process != "" {
 		e.changes.tell(Changes{Ended: map[string]bool{process: true}})

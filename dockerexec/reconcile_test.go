@@ -130,6 +130,40 @@ func TestUnheardEndReleasesAll(t *testing.T) {
 	}
 }
 
+// The end of a detached container leaves its /tmp, which Docker does not remove while the container
+// is there. It goes with the container.
+func TestTmpGoesWithItsContainer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		engine.Serve(answers(new(atomic.Int64)))
+		e := engine.executor()
+		defer e.Shutdown()
+		e.Start(t.Context(), anything{})
+		spec := engine.spec("alice")
+		spec.Persistent = "s1"
+		made, err := e.StartPersistent(t.Context(), spec, quota.Token{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var asked atomic.Int64
+		engine.Script(func(call enginetest.Call, do func() error) error {
+			if call.Verb == "RemoveVolume" {
+				asked.Add(1)
+			}
+			return do()
+		})
+		engine.End(made.ID, 1, false)
+		waittest.Pass(time.Minute)
+		if n := asked.Load(); n != 0 {
+			t.Errorf("Docker was asked %d times", n)
+		}
+		err = e.RemoveProcess(t.Context(), made.ID)
+		if _, there := engine.FindVolume(t.Context(), spec.tmpName()); err != nil || there == nil {
+			t.Errorf("it is still there: %v", err)
+		}
+	})
+}
+
 // While the platform is not known, what runs is known all the same, and nothing is stale. Before that nothing is known to have ended.
 func TestRunningContainersAreKnownWithoutAPlatform(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -100,7 +100,6 @@ func (e *Executor) Lose(c *Container) {
 	case life.Ends:
 		e.free(c, true)
 		e.work.Go(c.hangUp)
-		e.work.Go(func() { e.dropTmp(c) })
 	case life.Removes:
 		e.work.Go(func() {
 			c.hangUp()
