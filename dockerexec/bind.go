@@ -106,8 +106,8 @@ func (s Spec) boundTo(user string, egress Egress) Spec {
 // Bind gives a user a pooled container, with its home. The user must not have a home. Calls find
 // the container by its Spec, and StartPersistent finds one of a persistent sandbox, which has its
 // user's name; the caller accounts for the place of that one. After an error the user has no
-// container of the pool, and has a home only if it could not be taken back. The error is
-// life.ErrLeft if the container does not wait any more.
+// container of the pool, but may have its home: one that was given stays, because what the user has
+// there since is the user's. The error is life.ErrLeft if the container does not wait any more.
 func (e *Executor) Bind(ctx context.Context, from *Container, a quota.Account,
 	egress Egress) error {
 	to, err := e.claim(from, a, egress)

@@ -142,7 +142,6 @@ var table = []transition{
 	{Draining, Call, always, Draining},
 	{Draining, Return, more, Draining},
 	{Draining, Return, last, Leaving},
-	{Draining, Retire, always, Draining},
 	{Draining, Die, always, Leaving},
 	{Draining, Remove, always, Leaving},
 	{Draining, Release, always, Gone},
@@ -159,7 +158,6 @@ var table = []transition{
 	{Frozen, Remove, always, Leaving},
 	{Frozen, Release, always, Gone},
 
-	{Ended, Die, always, Ended},
 	{Ended, Remove, always, Leaving},
 	{Ended, Fail, always, Leaving},
 

@@ -31,13 +31,13 @@ func may(l *Life, on Event) bool {
 	case Resume:
 		return in(Frozen) && (l.detached || l.reason == Idle)
 	case Retire:
-		return in(Ready, Frozen) && !l.detached || in(Draining) || in(Ready) && l.calls+l.commands > 0
+		return in(Ready, Frozen) && !l.detached || in(Ready) && l.calls+l.commands > 0
 	case Evict:
 		return in(Ready, Frozen) && idle
 	case Bind:
 		return in(Ready) && idle
 	case Die:
-		return in(Starting, Ready, Draining, Frozen, Ended)
+		return in(Starting, Ready, Draining, Frozen)
 	case Abort: // one that has been made is not touched
 		return in(Starting)
 	case Remove:
@@ -84,9 +84,6 @@ func leads(from State, calls int, detached bool, reason Reason, on Event) State 
 	case Bind, Removed, Release:
 		return Gone
 	case Die:
-		if from == Ended {
-			return Ended
-		}
 		return end
 	}
 	return from
