@@ -263,9 +263,7 @@ func TestAnEngineThatIsAwayIsAskedAgain(t *testing.T) {
 	s := h.serve()
 	r, other := s.start(Intent{}), s.start(Intent{})
 	s.run.onInstances = func() error { return errTest }
-	if err := s.Reconcile(t.Context()); !errors.Is(err, errTest) {
-		t.Errorf("reconcile: %v", err)
-	}
+	s.reconcile()
 	h.end(other.Instance.Container, Exit{Code: 2})
 	says(t, s.exits(r.ID, Exit{Code: 1}), "running/running exit -, pid")
 	s.pass(2 * time.Second)

@@ -41,8 +41,8 @@ var every = selection{all: true}
 // does not block.
 func (m *Manager) Ended(id string) { m.enqueue(only(id)) }
 
-// Lost tells the manager that calls of Ended may be missing. It does not block; Reconcile does the
-// same and waits.
+// Lost tells the manager that calls of Ended may be missing: all records are compared with the
+// existing containers. It does not block.
 func (m *Manager) Lost() { m.enqueue(every) }
 
 // enqueue makes a goroutine reconcile processes soon, many requests at once.
@@ -104,7 +104,7 @@ func (m *Manager) reconcileQueued(ctx context.Context) {
 		if !some {
 			return
 		}
-		if _, err := m.list(ctx, s); err != nil && ctx.Err() == nil {
+		if err := m.list(ctx, s); err != nil && ctx.Err() == nil {
 			m.log.Warn().Err(err).Msg("cannot tell the state of the processes; trying again")
 			m.enqueueLater(s)
 		}

@@ -33,10 +33,8 @@ func TestEverythingAtOnce(t *testing.T) {
 					s.Ended(id)
 				case what < 14:
 					h.clock.advance(time.Duration(random.IntN(5)) * time.Second)
-				case what < 15:
-					s.Lost()
 				case what < 17:
-					err = s.Reconcile(t.Context())
+					s.Lost()
 				case what == 17 && random.IntN(4) == 0:
 					_, err = s.Stop(t.Context(), "alice", id, syscall.SIGTERM)
 				case what == 18 && random.IntN(8) == 0:

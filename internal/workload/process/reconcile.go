@@ -3,43 +3,17 @@ package process
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	"golang.org/x/sys/unix"
 )
 
-// Records are compared with a list of the existing containers. A record that has changed since
-// before the list was made is not compared with it: its process is queued again.
+// Records are compared with a list of the existing containers: what runs is adopted, what has ended
+// is recorded, starts are planned, what ought not to run is stopped, and containers that no record
+// names are removed. A record that has changed since before the list was made is not compared with
+// it: its process is queued again.
 
-// Reconcile compares all records with the existing containers: it adopts what runs, records what
-// has ended, plans starts, removes containers that no record names, and begins to stop what ought
-// not to run. It blocks until that is done, also for processes that are just being started or
-// stopped. It retries by itself what fails.
-func (m *Manager) Reconcile(ctx context.Context) error {
-	a := &attempt{done: make(chan struct{})}
-	m.run(a, func(ctx context.Context) error {
-		considered, err := m.list(ctx, every)
-		if err != nil {
-			m.enqueueLater(every)
-			return err
-		}
-		considered.Wait()
-		running := 0
-		for _, p := range m.all() {
-			if p.shown().Status == Running {
-				running++
-			}
-		}
-		m.log.Info().Int("running", running).
-			Msg("the processes are reconciled with their containers")
-		return nil
-	})
-	return a.wait(ctx)
-}
-
-// list lists the containers and starts to consider processes. The group that it returns waits for
-// the considering.
-func (m *Manager) list(ctx context.Context, s selection) (*sync.WaitGroup, error) {
+// list lists the containers and starts to consider processes.
+func (m *Manager) list(ctx context.Context, s selection) error {
 	before := map[*process]uint64{}
 	m.mu.Lock()
 	for id, p := range m.processes {
@@ -49,39 +23,32 @@ func (m *Manager) list(ctx context.Context, s selection) (*sync.WaitGroup, error
 	}
 	m.mu.Unlock()
 	if len(before) == 0 && !s.all {
-		return &sync.WaitGroup{}, nil
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	instances, err := m.cfg.Runner.Instances(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("cannot list the containers of processes: %w", err)
+		return fmt.Errorf("cannot list the containers of processes: %w", err)
 	}
 	m.queue.listed()
 	found := map[string][]Instance{}
 	for _, i := range instances {
 		found[i.Process] = append(found[i.Process], i)
 	}
-	considered := &sync.WaitGroup{}
-	do := func(f func(context.Context)) {
-		considered.Add(1)
-		if !m.background(func(ctx context.Context) { defer considered.Done(); f(ctx) }) {
-			considered.Done()
-		}
-	}
 	for p, generation := range before {
-		do(func(ctx context.Context) { p.consider(ctx, generation, found[p.id]) })
+		m.background(func(ctx context.Context) { p.consider(ctx, generation, found[p.id]) })
 	}
 	for _, i := range instances {
 		switch p, read := m.known(i.User, i.Process); {
 		case !s.all || p != nil:
 		case read:
-			do(func(ctx context.Context) { m.removeStray(ctx, i) })
+			m.background(func(ctx context.Context) { m.removeStray(ctx, i) })
 		default:
 			m.enqueueLater(every)
 		}
 	}
-	return considered, nil
+	return nil
 }
 
 // known returns the process of a container, nil for none. One that is just being started is known:

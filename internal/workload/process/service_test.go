@@ -63,10 +63,7 @@ func (h *host) serve(change ...func(*Config)) *service {
 }
 
 func (s *service) reconcile() {
-	s.t.Helper()
-	if err := s.Reconcile(s.t.Context()); err != nil {
-		s.t.Fatal(err)
-	}
+	s.Lost()
 	s.settle()
 }
 
