@@ -94,11 +94,11 @@ func (s *server) route(w http.ResponseWriter, req *http.Request, caller access.C
 	if s.cfg.Cluster == nil {
 		return req, func() {}, nil
 	}
-	var router Router = s.cfg.Cluster.Entry
+	route := s.cfg.Cluster.Entry.Route
 	if _, is := sentBy(req.Context()); is {
-		router = s.cfg.Cluster.Sent
+		route = s.cfg.Cluster.Sent.Route
 	}
-	ctx, done, err := router.Route(w, req, caller, id, looks)
+	ctx, done, err := route(w, req, caller, id, looks)
 	if err != nil || done == nil {
 		return nil, nil, err
 	}
