@@ -136,7 +136,7 @@ func failConnect(w http.ResponseWriter, req *http.Request, err error) {
 		return
 	}
 	if connectErrors.IsSupported(req) {
-		_ = connectErrors.Write(w, req, connectError(req.Context(), err)) // the client may have gone
+		_ = connectErrors.Write(w, req, connectError(req.Context(), err)) // if it is there
 		return
 	}
 	fail(w, err)
@@ -178,11 +178,15 @@ type readKey struct{}
 
 func (faultsOfCallers) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc { return next }
 
-func (faultsOfCallers) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+func (faultsOfCallers) WrapStreamingClient(
+	next connect.StreamingClientFunc,
+) connect.StreamingClientFunc {
 	return next
 }
 
-func (faultsOfCallers) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+func (faultsOfCallers) WrapStreamingHandler(
+	next connect.StreamingHandlerFunc,
+) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		read := false
 		err := next(context.WithValue(ctx, readKey{}, &read), conn)

@@ -148,7 +148,8 @@ func (c called) tell(ctx context.Context, entries []entry) []*filesystempb.Entry
 		}
 	}
 	for at, target := range (insideFiles{c}).resolve(ctx, slices.Sorted(maps.Keys(links))) {
-		if to, from := links[at], told(target); to != nil { // else the image's programs have made it up
+		// What is not among the links, the image's programs have made up.
+		if to, from := links[at], told(target); to != nil {
 			to.Type, to.Mode, to.SymlinkTarget = from.Type, from.Mode, &from.Path
 		}
 	}

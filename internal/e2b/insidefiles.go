@@ -123,7 +123,8 @@ func (s *script) close(ctx context.Context) {
 	if !s.ended {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), inputLimit)
 		defer cancel()
-		_ = s.of.Signal(ctx, persistent.Selector{PID: s.reader.PID()}, unix.SIGKILL) // it may have ended
+		// It may have ended:
+		_ = s.of.Signal(ctx, persistent.Selector{PID: s.reader.PID()}, unix.SIGKILL)
 	}
 	s.reader.Close()
 }
@@ -181,8 +182,8 @@ func (i insideFiles) feed(ctx context.Context, which persistent.Selector, from i
 				return context.Cause(taken)
 			}
 			switch {
-			case cerrdefs.IsNotFound(failed), cerrdefs.IsInvalidArgument(failed): // the program has ended, or closed its input
-				return nil
+			case cerrdefs.IsNotFound(failed), cerrdefs.IsInvalidArgument(failed):
+				return nil // the program has ended, or closed its input
 			case failed != nil:
 				return failed
 			}

@@ -42,7 +42,8 @@ func follow(ctx context.Context, reader *persistent.Reader, c called, refused re
 		event, err := next(ctx, reader, c.keepalive)
 		switch {
 		case errors.Is(err, errQuiet):
-			err = send(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Keepalive{Keepalive: &processpb.ProcessEvent_KeepAlive{}}})
+			err = send(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Keepalive{
+				Keepalive: &processpb.ProcessEvent_KeepAlive{}}})
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
@@ -95,11 +96,14 @@ func next(ctx context.Context, reader *persistent.Reader,
 func output(e persistent.Event, terminal bool) *processpb.ProcessEvent_DataEvent {
 	switch {
 	case terminal:
-		return &processpb.ProcessEvent_DataEvent{Output: &processpb.ProcessEvent_DataEvent_Pty{Pty: e.Data}}
+		return &processpb.ProcessEvent_DataEvent{
+			Output: &processpb.ProcessEvent_DataEvent_Pty{Pty: e.Data}}
 	case e.Stream == session.Stderr:
-		return &processpb.ProcessEvent_DataEvent{Output: &processpb.ProcessEvent_DataEvent_Stderr{Stderr: e.Data}}
+		return &processpb.ProcessEvent_DataEvent{
+			Output: &processpb.ProcessEvent_DataEvent_Stderr{Stderr: e.Data}}
 	}
-	return &processpb.ProcessEvent_DataEvent{Output: &processpb.ProcessEvent_DataEvent_Stdout{Stdout: e.Data}}
+	return &processpb.ProcessEvent_DataEvent{
+		Output: &processpb.ProcessEvent_DataEvent_Stdout{Stdout: e.Data}}
 }
 
 // sendEnd reports how a command ended, in the words of Go's os/exec, which E2B's clients know.

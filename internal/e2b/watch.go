@@ -145,7 +145,8 @@ func (c called) watchDir(ctx context.Context, r *filesystempb.WatchDirRequest,
 		return err
 	}
 	defer end()
-	start := &filesystempb.WatchDirResponse_Start{Start: &filesystempb.WatchDirResponse_StartEvent{}}
+	start := &filesystempb.WatchDirResponse_Start{
+		Start: &filesystempb.WatchDirResponse_StartEvent{}}
 	if err := send(&filesystempb.WatchDirResponse{Event: start}); err != nil {
 		return err
 	}
@@ -157,7 +158,8 @@ func (c called) watchDir(ctx context.Context, r *filesystempb.WatchDirRequest,
 		case err != nil && ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, errQuiet):
-			alive := &filesystempb.WatchDirResponse_Keepalive{Keepalive: &filesystempb.WatchDirResponse_KeepAlive{}}
+			alive := &filesystempb.WatchDirResponse_Keepalive{
+				Keepalive: &filesystempb.WatchDirResponse_KeepAlive{}}
 			if err := send(&filesystempb.WatchDirResponse{Event: alive}); err != nil {
 				return err
 			}
@@ -168,8 +170,8 @@ func (c called) watchDir(ctx context.Context, r *filesystempb.WatchDirRequest,
 			return err
 		}
 		for _, e := range c.tellEvents(ctx, at, r.GetIncludeEntry(), events) {
-			if err := send(
-				&filesystempb.WatchDirResponse{Event: &filesystempb.WatchDirResponse_Filesystem{Filesystem: e}}); err != nil {
+			event := &filesystempb.WatchDirResponse_Filesystem{Filesystem: e}
+			if err := send(&filesystempb.WatchDirResponse{Event: event}); err != nil {
 				return err
 			}
 		}

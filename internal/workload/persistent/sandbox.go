@@ -188,7 +188,8 @@ func (b *Sandbox) resume(ctx context.Context) error {
 }
 
 func resumed(r *record) {
-	if r.Paused && r.Length > 0 && r.Deadline.Before(time.Now()) { // or it would be paused again at once
+	// Or it would be paused again at once:
+	if r.Paused && r.Length > 0 && r.Deadline.Before(time.Now()) {
 		r.Deadline = time.Now().Add(r.Length).UTC()
 	}
 	r.Paused = false
@@ -275,7 +276,8 @@ func inside[T any](ctx context.Context, b *Sandbox,
 			return done, err
 		}
 		done, err = do(container)
-		if _, is := errors.AsType[dockerexec.Exhausted](err); is && !b.asleep && try < insideTries-1 { // nothing of the call has begun there
+		_, exhausted := errors.AsType[dockerexec.Exhausted](err)
+		if exhausted && !b.asleep && try < insideTries-1 { // nothing of the call has begun there
 			b.entry.keepHome()
 			continue
 		}

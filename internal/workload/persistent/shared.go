@@ -93,7 +93,8 @@ func (s *Sandboxes) Apply(id string, text []byte, revision int64) {
 	case text == nil:
 		e.removed = true // Release forgets it
 	case revision > e.revision:
-		if e.held && r.Paused && !e.record.Paused { // Pause may have had no answer, and have given up
+		// Pause may have had no answer, and have given up:
+		if e.held && r.Paused && !e.record.Paused {
 			s.again.Store(true)
 			s.rouse()
 		}
@@ -253,7 +254,8 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 			err = fmt.Errorf("cannot start sandbox %q again, %s: %w", b.entry.id, r.lostBy(), err)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), beginLimit) // the caller may have gone
+	// The caller may have gone:
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), beginLimit)
 	defer cancel()
 	if err := s.removeContainers(ctx, b.entry.id); err != nil { // of an earlier seat on this host
 		return err
@@ -346,7 +348,8 @@ func (s *Sandboxes) Busy(id string) bool {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return !e.gone && (e.container != "" || e.held && !e.moved && !s.allFound()) // which may be found yet
+	mayBeFound := e.held && !e.moved && !s.allFound()
+	return !e.gone && (e.container != "" || mayBeFound)
 }
 
 // Abandon says that the seat of an id is no longer needed, unless there is a sandbox of that id.
@@ -373,7 +376,8 @@ func (s *Sandboxes) Leave(start func(func() error), give func(id string) error) 
 	for _, id := range ids {
 		start(func() error {
 			var err error
-			if !s.cfg.Planner.Sandboxes().HasUser(id) { // otherwise a user who was removed has come back
+			// Otherwise a user who was removed has come back:
+			if !s.cfg.Planner.Sandboxes().HasUser(id) {
 				err = give(id)
 			}
 			if err != nil {

@@ -132,7 +132,7 @@ func (l *Listeners) Open(user, name string, ports []Port, dial Dial) (_ []Port, 
 	if err != nil {
 		return nil, err
 	}
-	for _, named := range []bool{true, false} { // otherwise a port that is named might be given away
+	for _, named := range []bool{true, false} { // or a port that is named might be given away
 		for i, p := range ports {
 			if named != (p.HostPort != 0) {
 				continue

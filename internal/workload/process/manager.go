@@ -86,7 +86,7 @@ type Manager struct {
 	closed    bool
 	processes map[string]*process        // by id
 	adopted   map[string]bool            // users whose records were read from Config.Shared
-	wanted    map[string]map[string]bool // by user: those in Config.Shared that some host has to run
+	wanted    map[string]map[string]bool // by user: those of Config.Shared to be run somewhere
 
 	queue reconcileQueue
 	watch dirWatch // watches the logs that are followed

@@ -32,7 +32,7 @@ type process struct {
 	// Guarded by the turn.
 	timer     Timer      // of the next start; nil for none
 	leftovers []Instance // containers that could not be removed
-	moved     bool       // came from another host and was not reconciled here yet: it did not end by itself
+	moved     bool       // came from another host, and not looked for yet: it did not end by itself
 
 	// Guarded by the turn and Manager.mu: both are held to write, either to read.
 	record     Record
@@ -93,8 +93,8 @@ func (p *process) instance() Instance {
 
 func (m *Manager) now() time.Time { return m.cfg.Clock.Now().UTC() }
 
-// keep writes r to disk, or to etcd, and then makes it visible; the turn is held. After an error nothing has
-// changed.
+// keep writes r to disk, or to etcd, and then makes it visible; the turn is held. After an error
+// nothing has changed.
 func (p *process) keep(r Record, what change) error {
 	r.UpdatedAt = p.of.now()
 	if err := p.of.store.write(r); err != nil {

@@ -18,7 +18,7 @@ const (
 	Running State = "running"
 	Stopped State = "stopped" // by request
 	Exited  State = "exited"  // by itself; with KeepAlive it comes back at NextRestartAt
-	Paused  State = "paused"  // running, but nothing of it runs until its sandbox is resumed; see Record.State
+	Paused  State = "paused"  // running, but its sandbox is paused; see Record.State
 )
 
 // Intent is a process that a caller asks for. A field without a comment is not checked here: it is

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reasons for an end whose exit is not known. vanished is also what a host says that was fenced, and
-// holds the user again without having been restarted.
+// Reasons for an end whose exit is not known. vanished is also what a host says that was fenced,
+// and holds the user again without having been restarted.
 const (
 	vanished = "its container is gone"
 	rebooted = "the host was restarted"

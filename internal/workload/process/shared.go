@@ -107,7 +107,7 @@ func (m *Manager) Adopt(user string) error {
 	m.mu.Lock()
 	again := m.adopted[user]
 	m.mu.Unlock()
-	if !again { // what is unread is another host's, or an earlier service's, and not of a start here
+	if !again { // or it might be of a start on this host
 		if err := m.cfg.Runner.DropUnread(user); err != nil {
 			return err
 		}

@@ -15,7 +15,8 @@ import (
 const pollInterval = time.Second
 
 // logEvents are the events after which there may be something to read.
-const logEvents = unix.IN_MODIFY | unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_ONLYDIR
+const logEvents = unix.IN_MODIFY | unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM |
+	unix.IN_MOVED_TO | unix.IN_ONLYDIR
 
 // dirWatch reports changes in directories to everyone that follows a log. They share one inotify
 // instance, because the kernel has few of them (128) for all that runs as root on the host. The

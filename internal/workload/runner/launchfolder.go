@@ -121,7 +121,8 @@ func takeLogs(dir int, tenant uint32, agent, older int) error {
 // noteInLog ends a process's log with a line of the service's own, as its agent writes them. The
 // file comes from a container: no link is followed, and what is no file is left.
 func noteInLog(dir, text string) error {
-	const flags = unix.O_RDWR | unix.O_APPEND | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
+	const flags = unix.O_RDWR | unix.O_APPEND | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY |
+		unix.O_CLOEXEC
 	fd, err := unix.Open(filepath.Join(dir, launch.LogFile), flags, 0)
 	if err != nil {
 		return err
