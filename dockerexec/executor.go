@@ -200,6 +200,9 @@ var ErrStopping = fmt.Errorf(
 	"the service is stopping, so the command was ended; run it again when the service is back: %w",
 	cerrdefs.ErrUnavailable)
 
+// Cgroups returns the host's control groups.
+func (e *Executor) Cgroups() *cgroup.Host { return e.cgroups }
+
 // Platform returns the current platform. It may ask Docker.
 func (e *Executor) Platform(ctx context.Context) (Platform, error) {
 	return e.cfg.Platforms.Current(ctx)

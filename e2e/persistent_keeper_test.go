@@ -81,7 +81,7 @@ func openKeeper(t *testing.T, dir, runtime string) *keeper {
 		Instance: instance, DataDir: data, Platforms: platforms,
 		Mounts: rootfs.NewPreparer(users, log), Log: log,
 	})
-	calls := warm.New(k.executor, warm.Config{Idle: warm.Idle{RemoveAfter: time.Hour}, Log: log})
+	calls := warm.New(k.executor, warm.Config{Idle: warm.Idle{RemoveAfter: time.Hour}})
 	sandboxes, err := registry.Open(filepath.Join(data, "sandboxes"), nil, log)
 	must(err)
 	k.planner = plan.NewPlanner(sandboxes, plan.Config{}, homes, platforms, log)

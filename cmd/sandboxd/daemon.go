@@ -226,7 +226,7 @@ func (d *daemon) openContainers(cfg config.Config) (err error) {
 	})
 	d.onClose(d.executor.Shutdown)
 	d.warm = warm.New(d.executor, warm.Config{
-		Idle: idle(cfg), Quotas: d.quotas, Events: d.events, Log: d.log,
+		Idle: idle(cfg), Quotas: d.quotas, Events: d.events,
 	})
 	d.onClose(d.warm.EndCommands)
 	return nil

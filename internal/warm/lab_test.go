@@ -96,7 +96,7 @@ func (l *lab) service() service {
 		Quotas: l.quotas, Events: l.events, Cgroups: l.cgroups, Log: zerolog.Nop(),
 	})
 	return service{e, New(e, Config{
-		Idle: l.idle, Quotas: l.quotas, Events: l.events, Log: zerolog.Nop(),
+		Idle: l.idle, Quotas: l.quotas, Events: l.events,
 	})}
 }
 

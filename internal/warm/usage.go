@@ -48,7 +48,7 @@ func (r *Runner) Usages(ctx context.Context) map[string]cgroup.Usage {
 		if c.ID == "" {
 			continue
 		}
-		found, err := r.cgroups.Usage(c.ID)
+		found, err := r.executor.Cgroups().Usage(c.ID)
 		switch {
 		case err == nil:
 			all[c.Name] = found

@@ -9,10 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/rs/zerolog"
-
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
@@ -26,7 +23,6 @@ type Config struct {
 	Quotas *quota.Ledger
 	// Events gets Incidents of calls; nil for none.
 	Events *events.Stream
-	Log    zerolog.Logger
 }
 
 // Runner runs commands, and has the containers that are there for calls. It is safe for concurrent
@@ -34,7 +30,6 @@ type Config struct {
 type Runner struct {
 	cfg      Config
 	executor *dockerexec.Executor
-	cgroups  *cgroup.Host
 
 	stopping context.Context // ends with EndCommands, and commands with it
 	stop     context.CancelCauseFunc
@@ -55,7 +50,7 @@ type Runner struct {
 // with the Executor's Shutdown, before which EndCommands must be called.
 func New(executor *dockerexec.Executor, cfg Config) *Runner {
 	r := &Runner{
-		cfg: cfg, executor: executor, cgroups: cgroup.ThisHost(),
+		cfg: cfg, executor: executor,
 		usages: usages{turn: make(chan struct{}, 1)}, warming: map[string]int{},
 		claimed: map[*dockerexec.Container]bool{}, stocked: map[*dockerexec.Container]string{},
 	}
