@@ -92,8 +92,8 @@ func (e *Executor) SetEgress(ctx context.Context, id string, reach Egress) error
 	return c.net.Change(ctx, c.ID(), reach)
 }
 
-// PersistentUsage asks the engine what a container uses.
-func (e *Executor) PersistentUsage(ctx context.Context, id string) (cgroup.Usage, error) {
+// Usage asks the engine what a container uses.
+func (e *Executor) Usage(ctx context.Context, id string) (cgroup.Usage, error) {
 	usage, err := e.engine.Usage(ctx, id)
 	if err != nil {
 		err = e.engine.Explain(err)

@@ -103,7 +103,7 @@ func (e *engine) SetEgress(context.Context, string, dockerexec.Egress) error { r
 func (e *engine) PersistentEnd(context.Context, string) *dockerexec.Exhausted { return nil }
 func (e *engine) PersistentKilled(string) *dockerexec.Exhausted               { return nil }
 
-func (e *engine) PersistentUsage(context.Context, string) (cgroup.Usage, error) {
+func (e *engine) Usage(context.Context, string) (cgroup.Usage, error) {
 	return cgroup.Usage{At: time.Now(), CPU: time.Hour, Memory: 5, MemoryLimit: 7 << 30, Cache: 3}, nil
 }
 

@@ -63,7 +63,7 @@ func (r *Runner) Usages(ctx context.Context) map[string]cgroup.Usage {
 	asking.SetLimit(4)
 	for name, id := range asked {
 		asking.Go(func() error {
-			found, err := r.executor.PersistentUsage(answering, id)
+			found, err := r.executor.Usage(answering, id)
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {

@@ -221,6 +221,6 @@ func (f *fakeEngine) PersistentEnd(_ context.Context, id string) *dockerexec.Exh
 
 func (f *fakeEngine) PersistentKilled(string) *dockerexec.Exhausted { return f.killed }
 
-func (f *fakeEngine) PersistentUsage(context.Context, string) (cgroup.Usage, error) {
+func (f *fakeEngine) Usage(context.Context, string) (cgroup.Usage, error) {
 	return cgroup.Usage{}, errors.New("not in this test")
 }

@@ -90,7 +90,7 @@ func (b *Sandbox) Metrics(ctx context.Context) (Metrics, error) {
 	if err != nil {
 		return Metrics{}, err
 	}
-	now, err := b.entry.of.cfg.Executor.PersistentUsage(ctx, container)
+	now, err := b.entry.of.cfg.Executor.Usage(ctx, container)
 	if err != nil {
 		return Metrics{}, fmt.Errorf("cannot read the resource usage of sandbox %q: %w", b.entry.id,
 			err)

@@ -93,7 +93,7 @@ type Executor interface {
 	RemoveProcess(ctx context.Context, id string) error
 	DialProcess(ctx context.Context, id string, port int) (session.PortConn, error)
 	SetEgress(ctx context.Context, id string, reach dockerexec.Egress) error
-	PersistentUsage(ctx context.Context, id string) (cgroup.Usage, error)
+	Usage(ctx context.Context, id string) (cgroup.Usage, error)
 	PersistentEnd(ctx context.Context, id string) *dockerexec.Exhausted
 	PersistentKilled(id string) *dockerexec.Exhausted
 }
