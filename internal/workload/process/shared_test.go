@@ -97,7 +97,7 @@ func TestContainersOfUnreadRecordsAreNoStrays(t *testing.T) {
 	}
 
 	shared.holder = "h2" // while it was away
-	s = h.serve(on)
+	h.serve(on)
 	if h.count() != 0 {
 		t.Errorf("%d containers of another host's user", h.count())
 	}
