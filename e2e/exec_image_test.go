@@ -31,7 +31,7 @@ func TestTheImageInstallsIntoTheHome(t *testing.T) {
 		{"the image's programs come first", `printf '#!/bin/sh\necho mine\n' > ~/.local/bin/curl && chmod 755 ~/.local/bin/curl && command -v curl; bash -lc 'command -v curl'`,
 			"/usr/bin/curl\n/usr/bin/curl\n"},
 		{"ss", `python3 -m http.server 8123 --bind 127.0.0.1 > /dev/null 2>&1 &
-			until ss -tln | grep -q :8123; do :; done; ss -tlnH 'sport = :8123' | grep -c LISTEN; kill $!`, "1\n"},
+			until ss -tln | grep -q 'LISTEN.*:8123'; do :; done; ss -tlnH 'sport = :8123' | grep -c LISTEN; kill $!`, "1\n"},
 	}
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.register(t, "image")

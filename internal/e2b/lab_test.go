@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -99,7 +100,8 @@ func newLabWith(t *testing.T, quotas *quota.Ledger, change ...func(*Config)) *la
 // openSandboxes opens the sandboxes of the lab's facade, which are those of the surface.
 func (l *lab) openSandboxes(cfg persistent.Config) *persistent.Sandboxes {
 	l.t.Helper()
-	go cfg.Trash.Work(l.t.Context())
+	var emptied sync.WaitGroup
+	emptied.Go(func() { cfg.Trash.Work(l.t.Context()) })
 	cfg.Executor, cfg.Owners = l.engine, l
 	var err error
 	if l.sandboxes, err = persistent.Open(cfg); err != nil {
@@ -109,6 +111,7 @@ func (l *lab) openSandboxes(cfg persistent.Config) *persistent.Sandboxes {
 	l.t.Cleanup(func() {
 		l.sandboxes.Shutdown()
 		l.engine.close()
+		emptied.Wait() // it moves what it removes, and the lab's folder goes now
 	})
 	return l.sandboxes
 }
