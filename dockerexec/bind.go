@@ -172,8 +172,7 @@ func (e *Executor) claim(from *Container, a quota.Account,
 }
 
 // boundNow has a bound container be given up when its session ends, what was removed meanwhile be
-// looked up, and Docker rename it. At
-// Shutdown it is left to the next service.
+// looked up, and Docker rename it. At Shutdown it is left to the next service.
 func (e *Executor) boundNow(c *Container) {
 	if !c.spec.isDetached() {
 		e.publish(c, "idle")
