@@ -234,7 +234,7 @@ func (e *Executor) create(ctx context.Context, c *Container) ([]specs.Mount, err
 	// Docker carries on when its caller leaves, and nothing would track what it then makes.
 	creating, cancel := session.WithGrace(ctx, createGrace)
 	defer cancel()
-	for wait := patience(); ; {
+	for wait := engine.Patience(); ; {
 		id, err := e.engine.Create(creating, wanted)
 		if err == nil {
 			c.Name(id)

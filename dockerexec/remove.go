@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
@@ -43,14 +42,6 @@ func (e *Executor) removeContainer(id string) error {
 		return nil, e.engine.Remove(ctx, id)
 	})
 	return err
-}
-
-// patience says how long to wait before Docker is asked again for what it refuses while it is busy
-// with a container.
-func patience() backoff.BackOff {
-	wait := backoff.NewExponentialBackOff()
-	wait.InitialInterval, wait.MaxInterval = 20*time.Millisecond, time.Second
-	return wait
 }
 
 // signal sends a signal to a container that others may hold paused, or that was paused on request.

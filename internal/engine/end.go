@@ -35,7 +35,7 @@ func (d Docker) Remove(ctx context.Context, id string) error {
 			err = backoff.Permanent(err)
 		}
 		return struct{}{}, err
-	}, backoff.WithBackOff(patience()), backoff.WithMaxElapsedTime(0))
+	}, backoff.WithBackOff(Patience()), backoff.WithMaxElapsedTime(0))
 	if err != nil && !cerrdefs.IsNotFound(err) {
 		return fmt.Errorf("cannot remove container %.12s: %w", id, err)
 	}
@@ -49,9 +49,9 @@ func isBeingRemoved(err error) bool {
 	return cerrdefs.IsConflict(err) && strings.Contains(err.Error(), "already in progress")
 }
 
-// patience says how long to wait before Docker is asked again for what it refuses while it is busy
+// Patience says how long to wait before Docker is asked again for what it refuses while it is busy
 // with a container.
-func patience() backoff.BackOff {
+func Patience() backoff.BackOff {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 20*time.Millisecond, time.Second
 	return wait
