@@ -37,7 +37,7 @@ func TestTheEngineIsAskedForTheSame(t *testing.T) {
 		net      networks.Wiring
 	}{
 		"empty": {}, "session": {spec: session}, "process": {spec: process},
-		"lasting": {spec: persistent}, "root": {spec: root},
+		"persistent": {spec: persistent}, "root": {spec: root},
 		"prepared": {spec: session, prepared: prepared}, "network": {spec: session, net: at},
 		"offline": {spec: offline}, "namespaces": {spec: spaces},
 	} {

@@ -254,7 +254,7 @@ func TestOfflineContainers(t *testing.T) {
 		"events":      {with(func(s *Spec) { s.Events = true }), "runsc-events"},
 		"network":     {with(func(s *Spec) { s.Egress.Profile = "isolated" }), "runsc"},
 		"process":     {with(func(s *Spec) { s.Process.ID = "p-1" }), "runsc"},
-		"that lasts":  {with(func(s *Spec) { s.Persistent = "l-1" }), "runsc"},
+		"persistent":  {with(func(s *Spec) { s.Persistent = "l-1" }), "runsc"},
 		"under runc":  {with(func(s *Spec) { s.Platform.Runtime, s.Platform.Offline = "runc", "runc" }), "runc"},
 		"of the pool": {with(func(s *Spec) { s.User = "" }), "runsc-offline"},
 	} {

@@ -60,7 +60,7 @@ func (r *releases) requireOne(t *testing.T) {
 	}
 }
 
-// persistent starts a container that lasts.
+// persistent starts one of a persistent sandbox.
 func (s *scriptedEngine) persistent(t *testing.T, e *Executor) ProcessContainer {
 	t.Helper()
 	var count atomic.Int64

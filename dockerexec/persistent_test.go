@@ -25,7 +25,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// One that lasts differs in what its first program does, and in that program's own folder.
+// A persistent one differs in what its first program does, and in that program's own folder.
 func TestPersistentOfASpec(t *testing.T) {
 	s := fullSpec()
 	s.Process, s.Persistent = Process{}, "s1"
@@ -139,8 +139,8 @@ func TestAdoptingAPersistentContainerAsksWithoutLocks(t *testing.T) {
 // One that would see a hidden file, of which that became known while it was being started, does not run and begins nothing.
 func TestAContainerThatIsExpelledAsItStarts(t *testing.T) {
 	for kind, change := range map[string]func(*Spec){
-		"lasting": func(s *Spec) { s.Persistent = "s1" },
-		"process": func(s *Spec) { s.Process = Process{ID: "p1", Dir: s.SpoolDir} },
+		"persistent": func(s *Spec) { s.Persistent = "s1" },
+		"process":    func(s *Spec) { s.Process = Process{ID: "p1", Dir: s.SpoolDir} },
 	} {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -36,16 +36,16 @@ func TestBindingsWithKills(t *testing.T) {
 	m := newPoolModel(t)
 	var kills [killPoints]int
 	for i := range n {
-		lasts := m.random.IntN(2) == 0
+		persistent := m.random.IntN(2) == 0
 		for range 1 + m.random.IntN(2) {
-			m.stock(lasts)
+			m.stock(persistent)
 		}
 		at := -1
 		if m.random.IntN(4) == 0 {
 			at = m.random.IntN(killPoints)
 			kills[at]++
 		}
-		if !m.bind(fmt.Sprintf("user-%d", i), lasts, at) {
+		if !m.bind(fmt.Sprintf("user-%d", i), persistent, at) {
 			if m.random.IntN(4) == 0 { // and something is left of what was being written, or the disk is bad
 				m.spoil()
 			}
@@ -71,11 +71,11 @@ func TestAContainerThatIsExpelledAsItIsBound(t *testing.T) {
 		"alice": func(user string) error {
 			return m.take(user, false, Egress{Profile: "isolated"})
 		},
-		"lasting": func(user string) error {
+		"persistent": func(user string) error {
 			return m.take(user, true, Egress{Profile: "isolated"})
 		},
 	} {
-		m.stock(user == "lasting")
+		m.stock(user == "persistent")
 		m.e.cfg.Mounts = expelling{m, m.e.Expel}
 		if err := bind(user); !errors.Is(err, ErrLost) {
 			t.Fatalf("%s: %v", user, err)

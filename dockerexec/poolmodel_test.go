@@ -84,8 +84,8 @@ func (m *poolModel) home(user string) string { return filepath.Join(m.dir, "user
 
 func (m *poolModel) platform() Platform { return Platform{Instance: "test", DataDir: m.dir} }
 
-// stock puts a container into the pool that is ready, or one that is to last.
-func (m *poolModel) stock(lasts bool) {
+// stock puts a container into the pool that is ready, for calls or a persistent one.
+func (m *poolModel) stock(persistent bool) {
 	m.made++
 	id := fmt.Sprintf("%064d", m.made)
 	user, err := m.e.NewPoolUser()
@@ -104,7 +104,7 @@ func (m *poolModel) stock(lasts bool) {
 		Masks:  []Mask{{Target: "/home/.ssh", Place: m.home(user) + "/.ssh"}},
 	}
 	found := engine.Container{ID: id, State: specs.StateRunning}
-	if lasts {
+	if persistent {
 		spec.Persistent, spool, sess = user, "", nil
 	} else if err := os.WriteFile(spool, nil, 0o600); err != nil {
 		m.t.Fatal(err)
@@ -197,9 +197,9 @@ func (m *poolModel) kept(user string) {
 }
 
 // take binds a container that waits to a user.
-func (m *poolModel) take(user string, lasts bool, egress Egress) error {
+func (m *poolModel) take(user string, persistent bool, egress Egress) error {
 	for _, c := range m.e.ForCalls() {
-		if c.spec.IsPooled() && c.is(life.Ready) && (c.spec.Persistent != "") == lasts {
+		if c.spec.IsPooled() && c.is(life.Ready) && (c.spec.Persistent != "") == persistent {
 			return m.e.Bind(m.t.Context(), c, quota.Account{User: user}, egress)
 		}
 	}
@@ -207,14 +207,14 @@ func (m *poolModel) take(user string, lasts bool, egress Egress) error {
 }
 
 // bind binds for a new user, and reports whether the service is still there.
-func (m *poolModel) bind(user string, lasts bool, at int) (alive bool) {
+func (m *poolModel) bind(user string, persistent bool, at int) (alive bool) {
 	m.killAt = at
 	var err error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		egress := Egress{Profile: "isolated", Domains: []string{user + ".example"}}
-		if lasts {
+		if persistent {
 			err = m.take(user, true, egress)
 		} else {
 			err = m.take(user, false, egress)
@@ -229,7 +229,7 @@ func (m *poolModel) bind(user string, lasts bool, at int) (alive bool) {
 	}
 	for _, c := range m.e.inState(inUse...) {
 		if c.spec.User == user {
-			if lasts != (c.spec.Persistent == user) || !c.is(life.Ready) || c.spec.Egress.Domains[0] != user+".example" {
+			if persistent != (c.spec.Persistent == user) || !c.is(life.Ready) || c.spec.Egress.Domains[0] != user+".example" {
 				m.t.Fatalf("%s: %+v", user, c.spec)
 			}
 			m.belongs(c.ID(), c.spec)

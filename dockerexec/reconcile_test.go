@@ -102,8 +102,8 @@ func TestAComparisonDuringAStart(t *testing.T) {
 // A container that runs without the service, and ends while Docker's events are interrupted, is given up with all that it had.
 func TestUnheardEndReleasesAll(t *testing.T) {
 	for kind, change := range map[string]func(*Spec){
-		"lasting": func(s *Spec) { s.Persistent = "s1" },
-		"process": func(s *Spec) { s.Process = Process{ID: "p1", Dir: s.SpoolDir} },
+		"persistent": func(s *Spec) { s.Persistent = "s1" },
+		"process":    func(s *Spec) { s.Process = Process{ID: "p1", Dir: s.SpoolDir} },
 	} {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

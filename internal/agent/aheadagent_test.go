@@ -30,7 +30,7 @@ import (
 )
 
 // envAhead makes the test program an agent, with that builtin or, where it is a dash, with none. After "named:" its shells
-// are those of a container that lasts. It serves its descriptor 3, one command at a time, each of which a shell awaits.
+// are those of a persistent container. It serves its descriptor 3, one command at a time, each of which a shell awaits.
 const envAhead = "TEST_PROCESS_AHEAD"
 
 // commandsUID is who commands run as in an agent that is root.
@@ -130,7 +130,7 @@ func startBoth(t *testing.T) both {
 	return both{dir, startAgent(t, dir, "-"), startAgent(t, dir, builtin)}
 }
 
-// startNamed has shells ahead as in a container that lasts.
+// startNamed has shells ahead as in a persistent container.
 func startNamed(t *testing.T) both {
 	t.Helper()
 	builtin, dir := compileAhead(t), t.TempDir()

@@ -31,7 +31,7 @@ const (
 	bensKey  = "fedcba9876543210fedcba9876543210"
 )
 
-// lab is the surface over sandboxes that last, on an engine that runs commands on this host.
+// lab is the surface over persistent sandboxes, on an engine that runs commands on this host.
 type lab struct {
 	t         *testing.T
 	url       string

@@ -36,7 +36,7 @@ type Persistent struct {
 	AllowAddresses, DenyAddresses []string
 }
 
-// Shape is what distinguishes the containers of sandboxes that last, apart from whose they are and
+// Shape is what distinguishes the containers of persistent sandboxes, apart from whose they are and
 // what they may reach. The fields are those of Persistent.
 type Shape struct {
 	Image  string  `json:"image,omitempty"`

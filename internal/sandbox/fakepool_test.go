@@ -102,7 +102,7 @@ func first(t *testing.T, s *Service, user string, box Registration, r Request) e
 	return err
 }
 
-// planPersistent plans the container of a sandbox that lasts, as package persistent does for a new one.
+// planPersistent plans the container of a persistent sandbox, as package persistent does for a new one.
 func planPersistent(t *testing.T, s *Service, id string, l plan.Persistent) (dockerexec.Spec, error) {
 	t.Helper()
 	box, err := s.Get(id)

@@ -25,7 +25,7 @@ type PoolConfig struct {
 	Size, Max int
 	// MinFreeMemory is how many bytes of memory the host must have available for more to be made.
 	MinFreeMemory int64
-	// Persistent are what sandboxes that last are made of now. No containers wait for other kinds
+	// Persistent are what persistent sandboxes are made of now. No containers wait for other kinds
 	// of them.
 	Persistent []plan.Persistent
 }

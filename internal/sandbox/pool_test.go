@@ -285,7 +285,7 @@ func restrictions(denied ...string) plan.Restrictions {
 	return plan.Restrictions{DenyRead: denied}
 }
 
-// Sandboxes that last are of classes of their own, by their size and by whether they have a network, and all of it. What was
+// Persistent sandboxes are of classes of their own, by their size and by whether they have a network, and all of it. What was
 // kept for one is what the next one's plan asks for.
 func TestPoolOfSandboxesThatLast(t *testing.T) {
 	s, pool, fake := newPool(t, 1, 7)
@@ -334,7 +334,7 @@ func TestPoolOfSandboxesThatLast(t *testing.T) {
 	}
 }
 
-// What waits for sandboxes that last goes when its image becomes another one, or none are made of it any more, and the next
+// What waits for persistent sandboxes goes when its image becomes another one, or none are made of it any more, and the next
 // of that image is there before anybody asks. While Docker does not say, all stays.
 func TestPoolOfAnImageThatChanges(t *testing.T) {
 	s, pool, fake := newPool(t, 1, 7)

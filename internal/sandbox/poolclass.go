@@ -32,9 +32,9 @@ type poolClass struct {
 	// Profile is that of the network; empty for no network. Open means all of it.
 	Profile string `json:"profile,omitempty"`
 	Open    bool   `json:"open,omitempty"`
-	// Lasts is for sandboxes that last, which have a Shape.
-	Lasts bool       `json:"lasts,omitempty"`
-	Shape plan.Shape `json:"shape,omitzero"`
+	// Persistent is for persistent sandboxes, which have a Shape.
+	Persistent bool       `json:"lasts,omitempty"`
+	Shape      plan.Shape `json:"shape,omitzero"`
 }
 
 // keyedClass is a class with its key.
@@ -76,7 +76,7 @@ func (p *Pool) classOf(ctx context.Context, c plan.Decided,
 		class.Permissions = append(class.Permissions, policy.TagRead+path.String())
 	}
 	if shape != nil {
-		if class.Lasts, class.Shape = true, *shape; !p.cfg.Load().has(*shape) {
+		if class.Persistent, class.Shape = true, *shape; !p.cfg.Load().has(*shape) {
 			return class, false
 		}
 	}
@@ -85,19 +85,19 @@ func (p *Pool) classOf(ctx context.Context, c plan.Decided,
 	return class, err == nil && class.size() <= maxClassSize
 }
 
-// keyOf returns the key of a class that policy has decided about. That of sandboxes that last
+// keyOf returns the key of a class that policy has decided about. That of persistent sandboxes
 // includes what their containers are made from: with another image of the same name they are
 // another class.
 func (p *Pool) keyOf(ctx context.Context, class poolClass,
 	decision policy.Decision) (string, error) {
-	if !class.Lasts {
+	if !class.Persistent {
 		return class.key(decision), nil
 	}
 	platform, err := p.planner.PersistentPlatform(ctx, class.Shape)
 	return class.persistentKey(decision, platform), err
 }
 
-// persistentKey is key for a class of sandboxes that last.
+// persistentKey is key for a class of persistent sandboxes.
 func (class poolClass) persistentKey(decision policy.Decision, p plan.Platform) string {
 	return class.key(decision) + " " +
 		string(dockerexec.Spec{Platform: p.Platform, Root: class.Shape.Root}.Fingerprint())
@@ -160,7 +160,7 @@ func (p *Pool) decide(class poolClass, user string) (plan.Decided, error) {
 	return p.planner.DecideView(c)
 }
 
-// keyNow returns the present key of a class of sandboxes that last.
+// keyNow returns the present key of a class of persistent sandboxes.
 func (p *Pool) keyNow(ctx context.Context, class poolClass) (string, error) {
 	c, err := p.decide(class, dockerexec.PoolUser("none"))
 	if err != nil {
@@ -187,7 +187,7 @@ func (p *Pool) pooledSpec(ctx context.Context, class keyedClass,
 		c.Egress.Domains = []string{"*"}
 	}
 	var made plan.Plan
-	if class.Lasts {
+	if class.Persistent {
 		made, err = p.planner.PlanPersistent(ctx, c, user, class.Shape)
 	} else {
 		made, err = p.planner.Plan(ctx, c, false)

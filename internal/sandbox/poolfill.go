@@ -143,7 +143,7 @@ func (p *Pool) fill(ctx context.Context, class keyedClass) error {
 		return spec, err
 	})
 	if errors.Is(err, errOtherClass) ||
-		err != nil && planned && class.Lasts && ctx.Err() == nil {
+		err != nil && planned && class.Persistent && ctx.Err() == nil {
 		p.classes.drop(class.key)
 	}
 	return err

@@ -17,15 +17,15 @@ func (p *Pool) Review() {
 	p.wakeUp()
 }
 
-// revise checks, once after Review, what sandboxes that last are made from now. A class whose image
-// is now another one gets a new key, and a class of which no more are made is forgotten. Trim
+// revise checks, once after Review, what persistent sandboxes are made from now. A class whose
+// image is now another one gets a new key, and a class of which no more are made is forgotten. Trim
 // removes the containers that waited for the old ones.
 func (p *Pool) revise(ctx context.Context) {
 	if !p.review.Swap(false) {
 		return
 	}
 	for _, class := range p.classes.all() {
-		if !class.Lasts {
+		if !class.Persistent {
 			continue
 		}
 		now, err := p.keyNow(ctx, class.poolClass)
@@ -40,7 +40,7 @@ func (p *Pool) revise(ctx context.Context) {
 	}
 }
 
-// has reports whether sandboxes that last are made in this shape.
+// has reports whether persistent sandboxes are made in this shape.
 func (c *PoolConfig) has(shape plan.Shape) bool {
 	return slices.ContainsFunc(c.Persistent, func(l plan.Persistent) bool {
 		return l.Shape() == shape

@@ -30,7 +30,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
-// lab is a service of sandboxes that last over a folder, on a fake engine.
+// lab is a service of persistent sandboxes over a folder, on a fake engine.
 type lab struct {
 	*fakeEngine
 	dir   string
