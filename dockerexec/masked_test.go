@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 
-	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
@@ -60,20 +58,6 @@ func (r *releases) requireOne(t *testing.T) {
 	}
 }
 
-// persistent starts one of a persistent sandbox.
-func (s *scriptedEngine) persistent(t *testing.T, e *Executor) ProcessContainer {
-	t.Helper()
-	var count atomic.Int64
-	s.Serve(answers(&count))
-	spec := s.spec("alice")
-	spec.Persistent = "s1"
-	made, err := e.StartPersistent(t.Context(), spec, quota.Token{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return made
-}
-
 func TestNothingIsReleasedWhileProgramsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
@@ -81,7 +65,7 @@ func TestNothingIsReleasedWhileProgramsRun(t *testing.T) {
 		mounts := &releases{engine: engine}
 		e.cfg.Mounts = mounts
 		defer e.Shutdown()
-		made := engine.persistent(t, e)
+		made := engine.startPersistent(t, e)
 		if err := e.RemoveProcess(t.Context(), made.ID); err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +91,7 @@ func TestAFoundProcessIsPreparedOrEnds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				engine := newScriptedEngine(t)
 				first := engine.executor()
-				made := engine.persistent(t, first)
+				made := engine.startPersistent(t, first)
 				first.Shutdown()
 				e := engine.executor()
 				mounts := &releases{engine: engine, refuse: scene.refuse}

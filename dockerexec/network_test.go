@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,11 +100,7 @@ func TestAGatewayIsReplacedWhileAContainerIsMade(t *testing.T) {
 						}
 						e.mendNetworks()
 					}
-					if persistent == "" {
-						engine.obey(p)
-					} else {
-						answers(new(atomic.Int64))(p)
-					}
+					engine.obey(p)
 				})
 				spec := networked(engine, "bob", persistent)
 				start := func() (err error) {

@@ -48,34 +48,18 @@ func TestPersistentOfASpec(t *testing.T) {
 	}
 }
 
-// answers is an agent that answers each request with its number.
-func answers(count *atomic.Int64) func(enginetest.Program) {
-	return func(p enginetest.Program) {
-		agenttest.Requests(p, func(control.Request) *control.Answer {
-			return &control.Answer{PID: int(count.Add(1))}
-		})
-	}
-}
-
 // It is there for the next service, whatever the settings are by then, and until it is removed.
 func TestAContainerPersistent(t *testing.T) { synctest.Test(t, aContainerPersistent) }
 
 func aContainerPersistent(t *testing.T) {
 	engine := newScriptedEngine(t)
-	var count atomic.Int64
-	engine.Serve(answers(&count))
 	begin := func(platform Platform) *Executor {
 		e := engine.executor()
 		e.cfg.Platforms = always(platform)
 		return e
 	}
 	first := begin(engine.platform())
-	spec := engine.spec("alice")
-	spec.Persistent = "s1"
-	made, err := first.StartPersistent(t.Context(), spec, quota.Token{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := engine.startPersistent(t, first)
 	asks := func(e *Executor) (string, error) {
 		stream, err := e.AskPersistent(t.Context(), made.ID)
 		if err != nil {
@@ -117,9 +101,7 @@ func TestAdoptingAPersistentContainerAsksWithoutLocks(t *testing.T) {
 		engine := newScriptedEngine(t)
 		e := engine.executor()
 		defer e.Shutdown()
-		spec := engine.spec("alice")
-		spec.Persistent = "s1"
-		id := engine.add(spec)
+		id := engine.add(engine.persistentSpec("alice"))
 		asked := 0
 		e.gate.Store(new(Gate(found(func(Spec) (w Wanted) {
 			if asked++; !e.mu.TryLock() {
@@ -145,8 +127,6 @@ func TestAContainerThatIsExpelledAsItStarts(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				engine := newScriptedEngine(t)
-				var count atomic.Int64
-				engine.Serve(answers(&count))
 				e := engine.executor()
 				defer e.Shutdown()
 				spec := engine.spec("alice")
@@ -177,17 +157,10 @@ func TestAContainerThatIsExpelledAsItStarts(t *testing.T) {
 func TestAskingAContainerThatWasPaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
-		var count atomic.Int64
-		engine.Serve(answers(&count))
 		e := engine.executor()
 		defer e.Shutdown()
-		spec := engine.spec("alice")
-		spec.Persistent = "s1"
-		made, err := e.StartPersistent(t.Context(), spec, quota.Token{})
-		if err == nil {
-			err = e.PauseDetached(t.Context(), made.ID)
-		}
-		if err != nil {
+		made := engine.startPersistent(t, e)
+		if err := e.PauseDetached(t.Context(), made.ID); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := e.AskPersistent(t.Context(), made.ID); !errors.Is(err, life.ErrPaused) {
@@ -211,10 +184,10 @@ func TestAskingAContainerThatWasPaused(t *testing.T) {
 func TestConnectingToAContainerThatIsPausedMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
-		var bridges, count atomic.Int64
+		var bridges atomic.Int64
 		engine.Serve(func(p enginetest.Program) {
 			if bridges.Add(1) == 1 {
-				answers(&count)(p)
+				engine.obey(p)
 				return
 			}
 			defer p.Close()
@@ -224,12 +197,7 @@ func TestConnectingToAContainerThatIsPausedMeanwhile(t *testing.T) {
 		})
 		e := engine.executor()
 		defer e.Shutdown()
-		spec := engine.spec("alice")
-		spec.Persistent = "s1"
-		made, err := e.StartPersistent(t.Context(), spec, quota.Token{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		made := engine.startPersistent(t, e)
 		dialled := make(chan error)
 		go func() {
 			_, err := e.DialProcess(t.Context(), made.ID, 80)
@@ -254,9 +222,8 @@ func TestAContainerPersistentIsLostBeforeItIsReady(t *testing.T) {
 		e.Start(t.Context(), anything{})
 		defer e.Shutdown()
 		synctest.Wait() // until it follows Docker's events
-		spec := engine.spec("alice")
-		spec.Persistent = "s1"
-		if _, err := e.StartPersistent(t.Context(), spec, quota.Token{}); err == nil || !strings.Contains(err.Error(), "lost before the command began") {
+		_, err := e.StartPersistent(t.Context(), engine.persistentSpec("alice"), quota.Token{})
+		if err == nil || !strings.Contains(err.Error(), "lost before the command began") {
 			t.Error(err)
 		}
 		synctest.Wait()

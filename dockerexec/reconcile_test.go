@@ -57,9 +57,7 @@ func refusing(t *testing.T, but ...string) *enginetest.Engine {
 func TestAComparisonThatFailsIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
-		spec := engine.spec("alice")
-		spec.Persistent = "s1"
-		id := engine.add(spec)
+		id := engine.add(engine.persistentSpec("alice"))
 		engine.fails(3)
 		e := engine.executor()
 		e.Start(t.Context(), anything{})
@@ -79,15 +77,12 @@ func TestAComparisonThatFailsIsMadeAgain(t *testing.T) {
 func TestAComparisonDuringAStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
-		var count atomic.Int64
-		engine.Serve(answers(&count))
 		e := engine.executor()
 		defer e.Shutdown()
 		engine.script(func(do func() error) error {
 			return errors.Join(do(), e.Reconcile(t.Context()))
 		}, "Start")
-		spec := engine.spec("alice")
-		spec.Persistent = "s1"
+		spec := engine.persistentSpec("alice")
 		made, err := e.StartPersistent(t.Context(), spec, quota.Token{})
 		if err == nil {
 			err = e.RemoveProcess(t.Context(), made.ID)
@@ -135,16 +130,10 @@ func TestUnheardEndReleasesAll(t *testing.T) {
 func TestTmpGoesWithItsContainer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
-		engine.Serve(answers(new(atomic.Int64)))
 		e := engine.executor()
 		defer e.Shutdown()
 		e.Start(t.Context(), anything{})
-		spec := engine.spec("alice")
-		spec.Persistent = "s1"
-		made, err := e.StartPersistent(t.Context(), spec, quota.Token{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		made := engine.startPersistent(t, e)
 		var asked atomic.Int64
 		engine.Script(func(call enginetest.Call, do func() error) error {
 			if call.Verb == "RemoveVolume" {
@@ -157,8 +146,9 @@ func TestTmpGoesWithItsContainer(t *testing.T) {
 		if n := asked.Load(); n != 0 {
 			t.Errorf("Docker was asked %d times", n)
 		}
-		err = e.RemoveProcess(t.Context(), made.ID)
-		if _, there := engine.FindVolume(t.Context(), spec.tmpName()); err != nil || there == nil {
+		err := e.RemoveProcess(t.Context(), made.ID)
+		tmp := engine.persistentSpec("alice").tmpName()
+		if _, there := engine.FindVolume(t.Context(), tmp); err != nil || there == nil {
 			t.Errorf("it is still there: %v", err)
 		}
 	})
@@ -168,15 +158,11 @@ func TestTmpGoesWithItsContainer(t *testing.T) {
 func TestRunningContainersAreKnownWithoutAPlatform(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
-		var count atomic.Int64
-		engine.Serve(answers(&count))
 		e := engine.executor()
 		unknown := errors.New("the image is not there")
 		e.cfg.Platforms = present(func() (Platform, error) { return Platform{}, unknown })
 		defer e.Shutdown()
-		spec := engine.spec("alice")
-		spec.Persistent = "s1"
-		id := engine.add(spec)
+		id := engine.add(engine.persistentSpec("alice"))
 		engine.sleeps("bob")
 		if !e.PersistentRuns(id) {
 			t.Error("it was taken for one that has ended")

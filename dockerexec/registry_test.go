@@ -32,8 +32,7 @@ func (e *Executor) inPlace(t *testing.T, spec Spec, id string, calls int) *Conta
 func TestExpellingAsTheMakerSucceeds(t *testing.T) {
 	engine := newScriptedEngine(t)
 	e := engine.executor()
-	spec := engine.spec("alice")
-	spec.Persistent = "s1"
+	spec := engine.persistentSpec("alice")
 	for i := range 9000 {
 		c := e.newContainer(spec, spec.Fingerprint(), "", false)
 		c.Do(life.Begin, nil)

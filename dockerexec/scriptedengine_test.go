@@ -11,13 +11,16 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/internal/agent/agenttest"
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/engine/enginetest"
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // scriptedEngine is an engine in memory. Its containers have agents that run every command at once,
-// as exit says, unless a test serves something else.
+// as exit says, or, if they are persistent, answer every request, unless a test serves something
+// else.
 type scriptedEngine struct {
 	*enginetest.Engine
 	t      *testing.T
@@ -32,8 +35,14 @@ func newScriptedEngine(t *testing.T) *scriptedEngine {
 	return s
 }
 
-// obey is an agent whose commands end at once.
-func (s *scriptedEngine) obey(p enginetest.Program) { agenttest.Commands(p, agenttest.Exit(s.exit)) }
+// obey is an agent whose commands end at once, or a persistent container's that answers.
+func (s *scriptedEngine) obey(p enginetest.Program) {
+	if p.Container.Labels[labelPersistent] != "" {
+		agenttest.Requests(p, func(control.Request) *control.Answer { return &control.Answer{} })
+		return
+	}
+	agenttest.Commands(p, agenttest.Exit(s.exit))
+}
 
 // executor is one on this engine.
 func (s *scriptedEngine) executor() *Executor {
@@ -55,6 +64,23 @@ func (s *scriptedEngine) spec(user string) Spec {
 		Platform: s.platform(), User: user, SpoolDir: s.dir,
 		UID: uint32(os.Getuid()), GID: uint32(os.Getgid()),
 	}
+}
+
+// persistentSpec is what the container of a user's persistent sandbox is made from.
+func (s *scriptedEngine) persistentSpec(user string) Spec {
+	spec := s.spec(user)
+	spec.Persistent = "s1"
+	return spec
+}
+
+// startPersistent starts such a container.
+func (s *scriptedEngine) startPersistent(t *testing.T, e *Executor) ProcessContainer {
+	t.Helper()
+	made, err := e.StartPersistent(t.Context(), s.persistentSpec("alice"), quota.Token{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
 }
 
 // has puts a container there that an earlier service made.
