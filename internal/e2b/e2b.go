@@ -8,10 +8,10 @@
 // create.go creates a sandbox, network.go reads what it may reach, list.go lists sandboxes, info.go
 // describes one, templates.go describes templates. process.go is process.Process and stream.go its
 // streams; filesystem.go is filesystem.Filesystem and watch.go its watchers. files.go is /files.
-// hostfiles.go operates on files on the host, insidefiles.go in the container; form.go reads forms.
-// ports.go leads to programs that listen in a sandbox, portconn.go is one connection. bodies.go
-// counts the memory of requests, and share.go divides what there is among owners. processpb and
-// filesystempb have the messages of both services.
+// hostfiles.go operates on files on the host, insidefiles.go in the container by the shell scripts
+// of script.go; form.go reads forms. ports.go leads to programs that listen in a sandbox,
+// portconn.go is one connection. bodies.go counts the memory of requests, and share.go divides what
+// there is among owners. processpb and filesystempb have the messages of both services.
 package e2b
 
 import (
