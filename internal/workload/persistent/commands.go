@@ -11,10 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	cerrdefs "github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
@@ -192,118 +190,6 @@ func (b *Sandbox) hasTerminal(ctx context.Context, r control.Request, answer con
 	return slices.ContainsFunc(running, func(c Running) bool {
 		return c.PID == answer.PID && c.Terminal
 	})
-}
-
-// answerLimit is how long the container may take to answer a request that has nothing to wait for.
-const answerLimit = 30 * time.Second
-
-// ask sends a request, and returns its stream if it was answered without a fault.
-func (b *Sandbox) ask(ctx context.Context, r control.Request,
-	input []byte) (_ control.Stream, answer control.Answer, err error) {
-	if r.Do != control.Input {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, answerLimit, errNoAnswer)
-		defer cancel()
-	}
-	stream, err := inside(ctx, b, func(container string) (control.Stream, error) {
-		stream, err := b.entry.of.cfg.Executor.AskPersistent(ctx, container)
-		if err != nil && !errors.Is(err, life.ErrPaused) {
-			err = b.lost(ctx, err)
-		}
-		return stream, err
-	})
-	if err != nil {
-		return nil, answer, err
-	}
-	defer func() {
-		if err != nil {
-			_ = stream.Reset()
-		}
-	}()
-	stop := context.AfterFunc(ctx, func() { _ = stream.SetDeadline(time.Unix(1, 0)) })
-	r.Length = len(input)
-	if err = wire.WriteMessage(stream, wire.KindRequest, r); err == nil && len(input) > 0 {
-		_, err = stream.Write(input)
-	}
-	if err == nil {
-		err = wire.ReadMessage(stream, wire.KindAnswer, &answer)
-	}
-	switch late := !stop(); {
-	case errors.Is(err, syscall.EMSGSIZE):
-		return nil, answer, errs.Invalid("cannot ask the sandbox: %v", err)
-	case late:
-		return nil, answer, context.Cause(ctx)
-	case err != nil:
-		return nil, answer, b.lost(ctx, err)
-	}
-	return stream, answer, faultOf(answer)
-}
-
-var errNoAnswer = fmt.Errorf("the sandbox does not answer: %w", cerrdefs.ErrUnavailable)
-
-// lost returns the error for a broken connection to the sandbox's commands.
-func (b *Sandbox) lost(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	why := b.whyLost()
-	if errors.Is(why, errLost) {
-		b.entry.of.cfg.Log.Warn().Str("error", fmt.Sprintf("%.500s", err)).
-			Str("sandbox", b.entry.id).Msg("a call has lost its connection into a sandbox")
-	}
-	return why
-}
-
-// whyLost returns the error for a connection that has broken: it ends no command, unless the
-// sandbox has ended. One that is being created counts as gone, too, but nobody has killed it.
-func (b *Sandbox) whyLost() error {
-	if found := b.entry.whyEnded(b.entry.containerID()); found != nil {
-		return *found
-	}
-	b.entry.mu.Lock()
-	defer b.entry.mu.Unlock()
-	switch {
-	case b.entry.gone && b.entry.record.Made:
-		return errGone
-	case b.entry.state() == StateEnded:
-		return errEnded
-	}
-	return errLost
-}
-
-// faultOf returns the error for what went wrong inside. The container's own words are never all of
-// its text.
-func faultOf(a control.Answer) error {
-	message := fmt.Sprintf("%.2000s", a.Message)
-	switch a.Fault {
-	case wire.FaultNone:
-		return nil
-	case wire.FaultCwd:
-		return errs.Invalid("cannot run in cwd %q", message)
-	case wire.FaultCommand:
-		return errs.Invalid("cannot run the command: %q", message)
-	case control.FaultMissing:
-		return errs.NotFound("there is no such process")
-	case control.FaultMany:
-		return fmt.Errorf(
-			"the sandbox already runs %d commands, the most that it may, or one of them has too many followers: %w",
-			control.MaxCommands, cerrdefs.ErrResourceExhausted)
-	case control.FaultTerminal:
-		return errs.Invalid("the process has no terminal")
-	case control.FaultInput:
-		return errs.Invalid("the process takes no input, or no more")
-	}
-	return fmt.Errorf("the sandbox could not do it: %q", message)
-}
-
-// act sends a request whose answer says no more than that it was done.
-func (b *Sandbox) act(ctx context.Context, which Selector, r control.Request, input []byte) error {
-	r.PID, r.Tag = which.PID, which.Tag
-	stream, _, err := b.ask(ctx, r, input)
-	if err == nil {
-		_ = stream.Close()
-	}
-	return err
 }
 
 // MakeMissing makes the first that is missing of an absolute path if that belongs into a directory

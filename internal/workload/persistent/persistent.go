@@ -7,8 +7,8 @@
 //
 // persistent.go finds sandboxes, create.go creates them, and sandbox.go operates on one. record.go
 // defines the record, on disk or with the other hosts of a cluster: shared.go has what differs
-// there. deadline.go keeps deadlines. commands.go and reader.go talk to the container's first
-// process (package control), and counts.go counts the commands there.
+// there. deadline.go keeps deadlines. ask.go talks to the container's first process (package
+// control), commands.go and reader.go do so about commands, and counts.go counts those.
 package persistent
 
 import (
