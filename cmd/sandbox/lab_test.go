@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,12 +62,14 @@ func newLab(t *testing.T, run sandboxtest.RunFunc, processes ...process.Record) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: l.handler(), ReadHeaderTimeout: time.Minute}
-	served := make(chan error)
-	go func() { served <- server.Serve(listener) }()
+	server := httptest.Server{
+		Listener: listener,
+		Config:   &http.Server{Handler: l.handler(), ReadHeaderTimeout: time.Minute},
+	}
+	server.Start()
 	t.Cleanup(func() {
-		_ = server.Close()
-		<-served
+		server.CloseClientConnections()
+		server.Close() // what is still being answered may write to the lab's folder
 	})
 	return l
 }
