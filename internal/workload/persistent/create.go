@@ -148,7 +148,7 @@ func (s *Sandboxes) Create(ctx context.Context, owner quota.Token, c Create) (*S
 		return nil, err
 	}
 	e := &entry{of: s, id: r.ID, record: r, gone: true, give: give, commands: map[int]*counted{},
-		counted: true, held: true}
+		counted: true, place: here}
 	e.changing.Lock()
 	defer e.changing.Unlock()
 	s.mu.Lock()

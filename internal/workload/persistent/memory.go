@@ -77,7 +77,7 @@ func (e *entry) keepsHome(container string) bool {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.container, e.moved = "", true
+	e.container, e.place = "", homeOnly
 	e.uncount()
 	e.of.cfg.Log.Warn().Str("sandbox", e.id).Str("why", words).
 		Msg("a sandbox has lost its container; the next call starts it again from its home")

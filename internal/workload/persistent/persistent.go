@@ -121,7 +121,17 @@ type Sandboxes struct {
 	giving  map[string]bool // those of them whose seat is being given up
 }
 
-// entry is one sandbox, and what is done to one. Sandboxes has what is done to all.
+// entry is one sandbox, and what is done to one. Sandboxes has what is done to all. These are its
+// flags, of which any may be set in any place, with any of the others, but for what is said here:
+//
+//   - gone is as record.gone says: Open, Adopt, Apply and Release set it. Besides, it is set while
+//     Create runs, and by a removal, even one that cannot be recorded.
+//   - ending is set by beginEnd, which holds changing, until the end has succeeded or failed.
+//   - counted is set by create and begin, as nothing runs then, by uncount, and by recountOne. Open,
+//     Adopt (if place is here), unsure and a recount that fails clear it.
+//   - counting is set by recount until recountOne is done.
+//   - removed is set by Apply, in a cluster, never if place is elsewhere. Release forgets the entry
+//     then. A new record clears it.
 type entry struct {
 	of *Sandboxes
 	id string
@@ -146,16 +156,30 @@ type entry struct {
 	exhausted   *dockerexec.Exhausted // what has ended the container exhaustedIn
 	exhaustedIn string
 
-	// moved says that the sandbox has no container, and goes on from its home when it is used: its
-	// container ran out of memory, or this host has come to hold it.
-	moved bool
-	// For a cluster: held says that this host holds the sandbox, as it always does without one;
-	// removed that its record is gone. released is the epoch of the record whose container Release
-	// has removed, and revision is the record's.
-	held, removed bool
-	released      int64
-	revision      int64
+	place place
+	// For a cluster: removed says that the record is gone while this host holds the sandbox.
+	// released is the epoch of the record whose container Release has removed, and revision is the
+	// record's.
+	removed  bool
+	released int64
+	revision int64
 }
+
+// place is what this host has of a sandbox.
+type place int
+
+const (
+	// elsewhere is that of a sandbox of a cluster which another host holds, or none. It has no
+	// container here, and no commands that count.
+	elsewhere place = iota
+	// here is that of one that this host holds, as it always does without a cluster. Its container
+	// is known or is looked for; once all are found, one without a container has ended.
+	here
+	// homeOnly is that of one that this host holds and that goes on from its home when it is used:
+	// its container ran out of memory, or this host has come to hold it. A container that is left
+	// of it is removed then.
+	homeOnly
+)
 
 // recorded returns the current record. Nobody changes what its maps hold.
 func (e *entry) recorded() record {
@@ -187,8 +211,12 @@ func Open(cfg Config) (*Sandboxes, error) {
 	}
 	for _, r := range records {
 		give := s.cfg.Quotas.Hold(r.account(), quota.Containers, 1)
-		s.all[r.ID] = &entry{of: s, id: r.ID, record: r, gone: r.gone(), give: give,
-			commands: map[int]*counted{}, held: true, moved: r.OutOfMemory != nil}
+		e := &entry{of: s, id: r.ID, record: r, gone: r.gone(), give: give,
+			commands: map[int]*counted{}, place: here}
+		if r.OutOfMemory != nil {
+			e.place = homeOnly
+		}
+		s.all[r.ID] = e
 	}
 	return s, nil
 }

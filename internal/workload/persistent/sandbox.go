@@ -82,11 +82,10 @@ func (e *entry) info() Info {
 
 // state is called with entry.mu held.
 func (e *entry) state() State {
-	here := e.held && !e.moved // where its container is
 	switch {
-	case here && e.container != "" &&
-		(e.exhaustedIn == e.container || !e.of.cfg.Executor.PersistentRuns(e.container)), here &&
-		e.container == "" && e.record.Made && e.of.allFound():
+	case e.place == here && e.container != "" &&
+		(e.exhaustedIn == e.container || !e.of.cfg.Executor.PersistentRuns(e.container)),
+		e.place == here && e.container == "" && e.record.Made && e.of.allFound():
 		return StateEnded
 	case e.record.Paused:
 		return StatePaused

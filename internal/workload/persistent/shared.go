@@ -88,18 +88,18 @@ func (s *Sandboxes) Apply(id string, text []byte, revision int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
-	case text == nil && !e.held:
+	case text == nil && e.place == elsewhere:
 		delete(s.all, id)
 	case text == nil:
 		e.removed = true // Release forgets it
 	case revision > e.revision:
 		// Pause may have had no answer, and have given up:
-		if e.held && r.Paused && !e.record.Paused {
+		if e.place != elsewhere && r.Paused && !e.record.Paused {
 			s.again.Store(true)
 			s.rouse()
 		}
 		e.record, e.revision, e.removed = r, revision, false
-		if !e.held {
+		if e.place == elsewhere {
 			e.gone = r.gone()
 		}
 	}
@@ -115,8 +115,8 @@ func (s *Sandboxes) Adopt(id string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	_, epoch := s.cfg.Shared.Seat(id)
-	if e.held {
-		if !e.moved && e.record.Epoch != epoch { // what is known of it here is of an earlier seat
+	if e.place != elsewhere {
+		if e.place == here && e.record.Epoch != epoch { // what is known here is of an earlier seat
 			return fmt.Errorf("cannot take over sandbox %q again before it was released: %w", id,
 				cerrdefs.ErrUnavailable)
 		}
@@ -124,11 +124,12 @@ func (s *Sandboxes) Adopt(id string) error {
 	}
 	give := s.cfg.Quotas.Hold(e.record.account(), quota.Containers, 1)
 	e.commands = map[int]*counted{}
-	e.held, e.give, e.gone, e.moved = true, give, e.record.gone(), e.record.Epoch != epoch ||
-		e.record.Epoch == e.released || e.record.OutOfMemory != nil
-	if e.counted = e.moved; e.moved {
-		s.again.Store(true) // an earlier one may be left
+	e.give, e.gone = give, e.record.gone()
+	if e.record.Epoch != epoch || e.record.Epoch == e.released || e.record.OutOfMemory != nil {
+		e.place, e.counted = homeOnly, true
+		s.again.Store(true) // an earlier container may be left
 	} else {
+		e.place, e.counted = here, false
 		s.sought.Add(1)
 	}
 	s.rouse()
@@ -147,7 +148,7 @@ func (s *Sandboxes) Release(ctx context.Context, id string) error {
 	e.mu.Lock()
 	// Even if the rest fails, and if this host takes it again under the same seat: what goes on
 	// from the home has not ended.
-	e.container, e.moved, e.released = "", true, e.record.Epoch
+	e.container, e.place, e.released = "", homeOnly, e.record.Epoch
 	e.mu.Unlock()
 	if err := s.removeContainers(ctx, id); err != nil {
 		s.sought.Add(1) // one may be left
@@ -160,7 +161,7 @@ func (s *Sandboxes) Release(ctx context.Context, id string) error {
 	defer e.mu.Unlock()
 	e.countNoMore()
 	e.give()
-	e.give, e.held, e.moved, e.container, e.gone = func() {}, false, false, "", e.record.gone()
+	e.give, e.place, e.container, e.gone = func() {}, elsewhere, "", e.record.gone()
 	if e.removed {
 		delete(s.all, id)
 	}
@@ -187,13 +188,13 @@ func (s *Sandboxes) removeContainers(ctx context.Context, id string) error {
 func (e *entry) isHeld() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.held
+	return e.place != elsewhere
 }
 
 func (e *entry) hasMoved() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.moved
+	return e.place == homeOnly
 }
 
 // whose returns a container's sandbox; nil is none: the container is to be removed. known is false
@@ -209,17 +210,17 @@ func (s *Sandboxes) whose(c dockerexec.ProcessContainer) (_ *entry, known bool) 
 		return nil, true
 	}
 	e.mu.Lock()
-	held, moved := e.held, e.moved
+	place := e.place
 	e.mu.Unlock()
 	_, epoch := s.cfg.Shared.Seat(e.id)
 	switch {
-	case held && !moved:
+	case place == here:
 		return e, true
-	case !held && epoch != 0: // it is about to be adopted
+	case place == elsewhere && epoch != 0: // it is about to be adopted
 		return nil, false
-	case held && !e.changing.TryLock(): // it may be the one that is being created
+	case place == homeOnly && !e.changing.TryLock(): // it may be the one that is being created
 		return nil, false
-	case held:
+	case place == homeOnly:
 		moved := e.hasMoved() // now that nobody is creating it
 		e.changing.Unlock()
 		if !moved {
@@ -244,9 +245,9 @@ const beginLimit = time.Minute
 func (b *Sandbox) begin(ctx context.Context) (err error) {
 	s, e := b.entry.of, b.entry
 	e.mu.Lock()
-	r, moved := e.record, e.moved
+	r, place := e.record, e.place
 	e.mu.Unlock()
-	if !moved {
+	if place != homeOnly {
 		return nil // another call has created it
 	}
 	defer func() {
@@ -289,7 +290,7 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 		return errors.Join(err, s.cfg.Executor.RemoveProcess(ctx, started.ID))
 	}
 	e.mu.Lock()
-	e.container, e.moved, e.released, e.counted = started.ID, false, 0, true
+	e.container, e.place, e.released, e.counted = started.ID, here, 0, true
 	e.mu.Unlock()
 	s.cfg.Log.Warn().Str("sandbox", b.entry.id).Str("from", r.Host).Str("to", host).
 		Int64("epoch", epoch).
@@ -348,7 +349,7 @@ func (s *Sandboxes) Busy(id string) bool {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	mayBeFound := e.held && !e.moved && !s.allFound()
+	mayBeFound := e.place == here && !s.allFound()
 	return !e.gone && (e.container != "" || mayBeFound)
 }
 
