@@ -21,7 +21,10 @@ const outOf128Mi = "out of memory: this container may use 128Mi (limits.memory),
 // A command whose container runs out of memory was killed, and its sandbox goes on from the home, also after a restart of the
 // service.
 func TestASandboxThatRunsOutOfMemory(t *testing.T) {
-	for name, again := range map[string]bool{"at once": false, "for the next service": true, "before Docker notices": false} {
+	for name, again := range map[string]bool{
+		"at once": false, "before Docker notices": false,
+		"for the next service": true, "for the next service, which finds no container": true,
+	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t)
 			l.unnoticed = name == "before Docker notices"
@@ -44,6 +47,12 @@ func TestASandboxThatRunsOutOfMemory(t *testing.T) {
 			e, err := r.Next(t.Context())
 			if err != nil || e.End == nil || e.End.Signal != syscall.SIGKILL || e.End.Exhausted == nil || e.End.Exhausted.Error() != outOf128Mi {
 				t.Fatalf("%+v, %v", e.End, err)
+			}
+			if strings.HasSuffix(name, "no container") { // who looks has it removed
+				_, err := s.Find(alice, b.ID())
+				if left, _ := l.Persistent(t.Context()); err != nil || len(left) != 0 {
+					t.Fatalf("%v, left: %v", err, left)
+				}
 			}
 			if again {
 				s.Shutdown()
