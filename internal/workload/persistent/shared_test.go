@@ -445,6 +445,26 @@ func TestARecountStartsNoSandboxThatHasMoved(t *testing.T) {
 	}
 }
 
+// A container that is being made for a sandbox that goes on from its home belongs to it already.
+func TestALookLeavesASandboxThatIsBeingStartedAgain(t *testing.T) {
+	c := newHosts(t)
+	one, two := c.start("one", newLab(t).fakeEngine), c.start("two", newLab(t).fakeEngine)
+	id := one.create(Create{}).ID()
+	two.hold(id)
+	two.engine.afterStarted = func() {
+		if err := two.s.find(t.Context()); err != nil || !two.engine.PersistentRuns("c-"+id) {
+			t.Errorf("who looked for containers has removed it: %v", err)
+		}
+	}
+	if err := two.find(id).Touch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	two.engine.afterStarted = nil
+	if err := two.s.find(t.Context()); err != nil || !two.engine.PersistentRuns("c-"+id) {
+		t.Errorf("it is gone afterwards: %v", err)
+	}
+}
+
 // A container that was made too late, and cannot be recorded, is removed all the same.
 func TestASandboxIsStartedAgainTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
