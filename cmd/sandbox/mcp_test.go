@@ -17,6 +17,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
+	"github.com/daycare-run/sandbox/internal/waittest"
 	"github.com/daycare-run/sandbox/internal/warm"
 	"github.com/daycare-run/sandbox/internal/workload/process"
 )
@@ -213,6 +214,45 @@ func TestMCPEndsBySignals(t *testing.T) {
 				t.Errorf("the call was answered %q", out.String())
 			}
 		})
+	}
+}
+
+// A second signal ends the server at once, also while its client takes no answers.
+func TestMCPEndsAtOnceBySecondSignal(t *testing.T) {
+	l, began, ended := blocking(t)
+	cmd := l.command("mcp", "--sandbox", "agent-7")
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	defer out.Close()
+	cmd.Stdout = in
+	raw(t, cmd, execCall)
+	<-began
+	fd := int32(in.Fd())
+	go func() { _, _ = in.Write(make([]byte, 1<<20)) }() // more than a pipe holds, so no answer has room in it
+	waittest.Until(t, "the pipe is full", func() bool {
+		n, err := unix.Poll([]unix.PollFd{{Fd: fd, Events: unix.POLLOUT}}, 0)
+		return n == 0 && err == nil
+	})
+	if err := cmd.Process.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	waittest.Until(t, "the server has ended", func() bool {
+		select {
+		case err = <-done:
+			return true
+		default:
+			_ = cmd.Process.Signal(unix.SIGTERM) // again, in case the second one came too early to end it
+			return false
+		}
+	})
+	if status := cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != unix.SIGTERM {
+		t.Errorf("it ended with %v", err)
 	}
 }
 
