@@ -99,8 +99,9 @@ func TestWrapper(t *testing.T) {
 	})
 }
 
-// A directory that is the container's own by its name is at /workspace, and any other at its own name, where git works
-// whoever owns the repository; one outside of allowedMountRoots is refused with the setting's name.
+// A directory that is the container's own by its name is at /workspace, and any other at its own
+// name, where git works whoever owns the repository; one outside of allowedMountRoots is refused with
+// the setting's name.
 func TestWrapperShowsTheWorkingDirectory(t *testing.T) {
 	work, err := os.MkdirTemp("/srv", "daycare-e2e-")
 	if err != nil {
@@ -108,7 +109,8 @@ func TestWrapperShowsTheWorkingDirectory(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(work) })
 	putFile(t, work+"/in/file", "x")
-	if out, err := exec.Command("git", "init", "-q", "-b", "main", work+"/in/repo").CombinedOutput(); err != nil { // root's
+	init := exec.Command("git", "init", "-q", "-b", "main", work+"/in/repo") // root's
+	if out, err := init.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	eachOwn(t, func(t *testing.T, l *lab) {
@@ -116,7 +118,8 @@ func TestWrapperShowsTheWorkingDirectory(t *testing.T) {
 		if !strings.HasPrefix(stdout, work+"/in\nx2") || code != 0 {
 			t.Errorf("%q %q %d", stdout, stderr, code)
 		}
-		stdout, stderr, code = ends(t, l.wrapped(t, work+"/in", `{}`, "--", "git -C repo status --branch --porcelain"))
+		stdout, stderr, code = ends(t, l.wrapped(t, work+"/in", `{}`, "--",
+			"git -C repo status --branch --porcelain"))
 		if stdout != "## No commits yet on main\n" || code != 0 {
 			t.Errorf("git in another owner's repository: %q %q %d", stdout, stderr, code)
 		}

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// A timeout that is too long is refused in the terms of the flags, with what to use instead.
+// A timeout that is too long is refused in the terms of the flags, with what to use instead; the
+// help says so before.
 func TestTimeoutThatIsTooLong(t *testing.T) {
 	l := newLab(t, nil) // where a call may take a minute
 	_, _, err := l.run(t.Context(), "", "exec", "-u", "alice", "--timeout", "2m", "--", "true")
@@ -16,5 +17,11 @@ func TestTimeoutThatIsTooLong(t *testing.T) {
 	_, _, err = l.run(t.Context(), "", "exec", "-u", "alice", "--timeout", "30s", "-C", "/etc", "--", "true")
 	if err == nil || strings.Contains(err.Error(), "--timeout") {
 		t.Errorf("another refusal: %v", err)
+	}
+	help := l.ok("", "exec", "--help")
+	for _, told := range []string{"--timeout", "5m at most", "sandbox process wait"} {
+		if !strings.Contains(help, told) {
+			t.Errorf("the help does not say %q: %s", told, help)
+		}
 	}
 }
