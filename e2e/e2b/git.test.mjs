@@ -36,5 +36,9 @@ test("git keeps credentials in the sandbox, for its own calls alone", { skip: !b
 });
 
 test("git says who could not be reached", { skip: !box.git && "the client has no methods for git" }, async () => {
-  await assert.rejects(box.git.clone("https://git.invalid/x.git", { path: "never" }), e2b.CommandExitError);
+  await assert.rejects(box.git.clone("https://git.invalid/x.git", { path: "never" }), (e) => {
+    assert.ok(e instanceof e2b.CommandExitError, e);
+    assert.match(e.stderr, /unable to access 'https:\/\/git\.invalid\/x\.git\/'/);
+    return true;
+  });
 });
