@@ -12,8 +12,10 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/daycare-run/sandbox/client"
@@ -103,7 +105,9 @@ func (s *Server) Run(ctx context.Context, transport mcp.Transport) error {
 			return next(call, method, req)
 		}
 	})
-	session, err := s.server.Connect(context.WithoutCancel(ctx), transport, nil) // calls that are ended are answered
+	calls := &openCalls{Transport: transport, answered: make(chan struct{}, 1)}
+	// Calls that are ended are answered.
+	session, err := s.server.Connect(context.WithoutCancel(ctx), calls, nil)
 	if err != nil {
 		return err
 	}
@@ -112,7 +116,10 @@ func (s *Server) Run(ctx context.Context, transport mcp.Transport) error {
 	select {
 	case err = <-ended:
 	case <-ctx.Done():
-		go func() { _ = session.Close() }() // waits for the calls
+		go func() {
+			calls.wait()
+			_ = session.Close()
+		}()
 		select {
 		case <-ended:
 		case <-time.After(leaveAfter): // a call, or a client that reads nothing, holds it up
@@ -122,6 +129,51 @@ func (s *Server) Run(ctx context.Context, transport mcp.Transport) error {
 		return nil
 	}
 	return err
+}
+
+// openCalls is a transport that counts the calls whose answers have not been written. A session
+// that is being closed drops those of the calls that it still has.
+type openCalls struct {
+	mcp.Transport
+	mcp.Connection
+	open     atomic.Int64
+	answered chan struct{} // holds a value after an answer
+}
+
+// Connect implements mcp.Transport. It is called once.
+func (o *openCalls) Connect(ctx context.Context) (mcp.Connection, error) {
+	var err error
+	o.Connection, err = o.Transport.Connect(ctx)
+	return o, err
+}
+
+// Read implements mcp.Connection.
+func (o *openCalls) Read(ctx context.Context) (jsonrpc.Message, error) {
+	message, err := o.Connection.Read(ctx)
+	if request, is := message.(*jsonrpc.Request); is && request.IsCall() {
+		o.open.Add(1)
+	}
+	return message, err
+}
+
+// Write implements mcp.Connection.
+func (o *openCalls) Write(ctx context.Context, message jsonrpc.Message) error {
+	err := o.Connection.Write(ctx, message)
+	if _, is := message.(*jsonrpc.Response); is {
+		o.open.Add(-1)
+		select {
+		case o.answered <- struct{}{}:
+		default:
+		}
+	}
+	return err
+}
+
+// wait waits until all calls are answered. Only one goroutine may wait.
+func (o *openCalls) wait() {
+	for o.open.Load() > 0 {
+		<-o.answered
+	}
 }
 
 // instructions returns the text for the agent about all tools.
