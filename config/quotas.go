@@ -48,8 +48,8 @@ type TotalQuota struct {
 	Commands int `json:"commands" env:"COMMANDS" reload:"live"`
 
 	// DetachedExecs is how many execs with detachOnDisconnect there may be, including those that
-	// have ended and are kept for five minutes: the oldest of these makes room. Each takes up to 2
-	// MiB of memory. Default 64, 128, 256.
+	// have ended and are kept for five minutes: of these, the oldest of the user who has the most
+	// execs makes room. Each takes up to 2 MiB of memory. Default 64, 128, 256.
 	DetachedExecs int `json:"detachedExecs" env:"DETACHED_EXECS" reload:"live"`
 
 	// Processes is how many durable processes there may be, including those that have ended: the

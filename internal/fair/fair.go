@@ -16,8 +16,8 @@
 //   - quota.Ledger counts what users, tokens and all together have, by limits that operators set
 //     and that its refusals name. Its cold starts wait for those limits, tokens before their users.
 //   - Where the owner who has the most makes room (the DNS filter's cache, the log of decisions, the
-//     API's connections, containers that are admitted), what goes is found in the order of its kind:
-//     the least recently used of a shard, the oldest, the longest idle.
+//     API's connections, containers that are admitted, results of detached execs), what goes is found
+//     in the order of its kind: the least recently used of a shard, the oldest, the longest idle.
 //   - egress/rules counts packets, and the kernel keeps those counts.
 //   - httplog leaves out lines of fixed periods and says how many, whoever they are about.
 //   - pace bounds how slow one peer may be, and budget what sockets cost the host.

@@ -510,9 +510,9 @@ export interface paths {
         /**
          * The execs that can go on without their caller
          * @description Execs with `detachOnDisconnect`, of all sandboxes of the sandbox's user, oldest first. An exec that has ended is
-         *     listed for 5 minutes. The settings' `quotas` limit their number (`detachedExecs`: 64 of a user, 256 of all); the oldest
-         *     that has ended makes room for a new one, which is `busy` if none has ended. They end with the service: use a process for
-         *     what has to outlive it.
+         *     listed for 5 minutes. The settings' `quotas` limit their number (`detachedExecs`: 64 of a user, 128 of a token for some
+         *     users, 256 of all). One that has ended makes room for a new one: the oldest of the user who has the most. The new one is
+         *     `busy` if none has ended. They end with the service: use a process for what has to outlive it.
          */
         get: operations["listDetachedExecs"];
         put?: never;

@@ -123,7 +123,7 @@ export class Sandbox {
      * Comes back to an exec with `detachOnDisconnect`, in place of any caller attached to it. The events are `start`,
      * then the output after `offset` that is still kept, which is at least the first 64 KiB and the last MiB, with an
      * event `lost` where bytes are missing, then new output. Stdin stays as it is unless something is written. A command that has ended is kept
-     * for five minutes.
+     * for five minutes, unless it makes room for newer ones.
      */
     async reattach(args: ReattachArgs): Promise<Attached> {
         return await reattach(this.#transport, this.#exec(args), args);

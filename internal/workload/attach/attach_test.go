@@ -36,8 +36,11 @@ func withStore(t *testing.T, scenario func(*testing.T, *Store[int])) {
 	})
 }
 
-// alice is a command of hers that is fed.
-var alice = Command{User: "alice", Text: "x", Stdin: true}
+// alice is a command of hers that is fed, bob one of his.
+var (
+	alice = Command{User: "alice", Text: "x", Stdin: true}
+	bob   = Command{User: "bob"}
+)
 
 // script is a command that does what it is sent.
 type script struct {

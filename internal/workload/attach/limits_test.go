@@ -67,9 +67,57 @@ func TestExecsAreBounded(t *testing.T) {
 		if _, err := store.Get("alice", first.exec.ID); !cerrdefs.IsNotFound(err) {
 			t.Error(err)
 		}
-		start(t, store, Command{User: "bob"})
-		start(t, store, Command{User: "bob"})
-		if _, err := store.Start(Command{User: "bob"}, idle); !cerrdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), "the service has 5 execs") {
+		start(t, store, bob)
+		start(t, store, bob)
+		if _, err := store.Start(bob, idle); !cerrdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), "the service has 5 execs") {
+			t.Error(err)
+		}
+	})
+}
+
+// TestWhoHasTheMostMakesRoom meets the total of five, where each user may have three: the new one counts, too.
+func TestWhoHasTheMostMakesRoom(t *testing.T) {
+	carol := Command{User: "carol"}
+	for name, tt := range map[string]struct {
+		there []Command // from the oldest on; they have ended
+		comes Command
+		goes  int
+	}{
+		"the user's own, of two with as many": {[]Command{alice, alice, alice, bob, bob}, bob, 3},
+		"the user's own, who has the most":    {[]Command{alice, alice, bob, bob, carol}, bob, 2},
+		"another's, who has more":             {[]Command{carol, bob, alice, alice, alice}, carol, 2},
+		"the oldest of two others'":           {[]Command{carol, bob, alice, bob, alice}, Command{User: "dave"}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withStore(t, func(t *testing.T, store *Store[int]) {
+				var there []*script
+				for _, c := range tt.there {
+					there = append(there, start(t, store, c))
+					there[len(there)-1].exits()
+					waittest.Pass(time.Nanosecond)
+				}
+				start(t, store, tt.comes)
+				for i, s := range there {
+					if _, err := store.Get(tt.there[i].User, s.exec.ID); cerrdefs.IsNotFound(err) != (i == tt.goes) {
+						t.Errorf("%d, of %s: %v", i, tt.there[i].User, err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Where all execs run of the user who has the most, another's makes room.
+func TestRunningExecsMakeNoRoom(t *testing.T) {
+	withStore(t, func(t *testing.T, store *Store[int]) {
+		for range 3 {
+			start(t, store, alice)
+		}
+		first := start(t, store, bob)
+		first.exits()
+		start(t, store, bob)
+		start(t, store, Command{User: "carol"})
+		if _, err := store.Get("bob", first.exec.ID); !cerrdefs.IsNotFound(err) {
 			t.Error(err)
 		}
 	})

@@ -27,7 +27,7 @@ import (
 // Config bounds a Store. Keep must be set.
 type Config struct {
 	// Quotas bound how many commands there may be, including those that have ended; nil for no
-	// bounds. The oldest ended command makes room for a new one.
+	// bounds. An ended command makes room for a new one: the oldest of the user who has the most.
 	Quotas *quota.Ledger
 	// Keep is how long a command that has ended is kept.
 	Keep time.Duration
@@ -106,7 +106,7 @@ func (s *Store[Result]) makeRoom(c Command) (give func(), err error) {
 		if !is {
 			return give, err
 		}
-		if !s.forgetOldest(s.matching(func(e *Exec[Result]) bool {
+		if !s.forgetOne(c.User, s.matching(func(e *Exec[Result]) bool {
 			return full.IsAbout(e.command.account())
 		})) {
 			return nil, err
@@ -128,14 +128,23 @@ func (s *Store[Result]) matching(match func(*Exec[Result]) bool) []*Exec[Result]
 	return list
 }
 
-func (s *Store[Result]) forgetOldest(list []*Exec[Result]) bool {
+// forgetOne forgets an ended command of a list to make room for a new one of a user's, and reports
+// whether there was one. It takes the oldest of the user who has the most in the list, counting the
+// new one, so that whoever has many takes nothing from those who have few; s.mu is held.
+func (s *Store[Result]) forgetOne(user string, list []*Exec[Result]) bool {
+	// In halves, so that the user's own goes where others have as many.
+	has := map[string]int{user: 2 + 1}
 	for _, e := range list {
-		if e.hasEnded() {
-			s.drop(e.ID)
-			return true
-		}
+		has[e.command.User] += 2
 	}
-	return false
+	ended := slices.DeleteFunc(list, func(e *Exec[Result]) bool { return !e.hasEnded() })
+	if len(ended) == 0 {
+		return false
+	}
+	s.drop(slices.MaxFunc(ended, func(a, b *Exec[Result]) int { // the first of several
+		return cmp.Compare(has[a.command.User], has[b.command.User])
+	}).ID)
+	return true
 }
 
 func (s *Store[Result]) forget(id string) {
