@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -261,11 +262,11 @@ func TestManySandboxesOfOneOwnerLeaveSomething(t *testing.T) {
 		for p.conns.take("anne", id, 1) {
 			conns++
 		}
-		for w.take("anne", id) {
+		for w.of.take("anne", id, 1) {
 			watched++
 		}
 	}
-	if conns < 8*maxPortConns-16 || watched < 4*maxOfOne {
+	if conns < 8*maxPortConns-16 || watched < 2*maxOfOne {
 		t.Errorf("anne has %d connections and %d watchers", conns, watched)
 	}
 	for range maxPortConns {
@@ -277,15 +278,33 @@ func TestManySandboxesOfOneOwnerLeaveSomething(t *testing.T) {
 		t.Error("one sandbox has more connections than it may")
 	}
 	for range maxOfOne {
-		if !w.take("ben", "bens") {
+		if !w.of.take("ben", "bens", 1) {
 			t.Fatal("ben's sandbox may not have its watchers")
 		}
 	}
 	for range maxOfOne {
-		w.give("ben", "bens")
+		w.of.give("ben", "bens", 1)
 	}
-	if _, known := w.by["ben"]; known || w.of.Stats().Used != watched {
-		t.Errorf("%v is left of %d and ben's", w.by, watched)
+	if bens, all := w.of.byOwner.Of("ben"), w.of.byOwner.Stats().Used; bens != 0 || all != watched {
+		t.Errorf("%d of ben's and %d of all are left, want %d", bens, all, watched)
+	}
+}
+
+// Each key gets watchers, however many sandboxes those have that came before.
+func TestEachKeyHasAShareOfTheWatchers(t *testing.T) {
+	w := newWatchers(time.Minute)
+	var got []int
+	for _, key := range []string{"anne", "ben", "carl", "dora"} {
+		n := 0
+		for sandbox := range 1000 {
+			for w.of.take(key, fmt.Sprint(key, sandbox), 1) {
+				n++
+			}
+		}
+		got = append(got, n)
+	}
+	if want := []int{16, 12, 9, 6}; !slices.Equal(got, want) {
+		t.Errorf("they have %v watchers, want %v", got, want)
 	}
 }
 

@@ -12,17 +12,15 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/e2b/filesystempb"
 	"github.com/daycare-run/sandbox/internal/errs"
-	"github.com/daycare-run/sandbox/internal/fair"
 	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 )
 
-// The kernel has few inotify instances for all that run as root: so a sandbox may have some, and
-// all together some, of which the last are for owners that have fewer than one sandbox may.
+// The kernel has few inotify instances for all that run as root: so a sandbox may have some, an
+// owner has a share, and all together may have half of them.
 const (
-	maxOfOne      = 8
-	maxOfAll      = 48
-	keptForOthers = 12
+	maxOfOne = 8
+	maxOfAll = 64
 	// maxWaiting bounds the events that wait to be asked for, and maxWaitingNames their names, in
 	// bytes.
 	maxWaiting      = 10_000
@@ -33,10 +31,9 @@ const (
 
 // watchers counts all watchers, and holds those that are asked for their events.
 type watchers struct {
-	of *fair.Pool // by sandbox
+	of share
 
 	mu     sync.Mutex
-	by     map[string]int // how many there are, by owner
 	polled map[string]*polled
 	idle   time.Duration
 }
@@ -56,8 +53,7 @@ type polled struct {
 }
 
 func newWatchers(idle time.Duration) *watchers {
-	return &watchers{of: fair.Each(maxOfOne), by: map[string]int{},
-		polled: map[string]*polled{}, idle: idle}
+	return &watchers{of: newShare(maxOfAll, maxOfOne), polled: map[string]*polled{}, idle: idle}
 }
 
 // open watches a directory of a sandbox, at a path; close gives its place back.
@@ -67,41 +63,20 @@ func (w *watchers) open(ctx context.Context, c called, at string,
 		return nil, nil, unimplemented{"watching outside of " + homeDir + " and /tmp"}
 	}
 	owner := c.Info().Owner
-	if !w.take(owner, c.ID()) {
+	if !w.of.take(owner, c.ID(), 1) {
 		return nil, nil,
-			errs.Busy("there are too many watchers (limits: %d per sandbox, %d in total, some kept for other keys); stop one, or try again later",
+			errs.Busy("there are too many watchers (limits: %d per sandbox, %d in total, of which each key has a share); stop one, or try again later",
 				maxOfOne, maxOfAll)
 	}
 	watch, err := c.service.Watch(ctx, c.ID(), at, recursive)
 	if err != nil {
-		w.give(owner, c.ID())
+		w.of.give(owner, c.ID(), 1)
 		return nil, nil, err
 	}
 	return watch, func() {
 		watch.Close()
-		w.give(owner, c.ID())
+		w.of.give(owner, c.ID(), 1)
 	}, nil
-}
-
-func (w *watchers) take(owner, id string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	all := w.of.Stats().Used
-	if all == maxOfAll || all >= maxOfAll-keptForOthers && w.by[owner] >= maxOfOne ||
-		!w.of.Take(id, 1) {
-		return false
-	}
-	w.by[owner]++
-	return true
-}
-
-func (w *watchers) give(owner, id string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.of.Give(id, 1)
-	if w.by[owner]--; w.by[owner] == 0 {
-		delete(w.by, owner)
-	}
 }
 
 var changes = map[hostfs.Change]filesystempb.EventType{
