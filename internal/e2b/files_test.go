@@ -3,8 +3,10 @@ package e2b
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"mime/multipart"
 	"net/http"
@@ -497,6 +499,44 @@ func TestABodyForASandboxThatIsPausedMeanwhile(t *testing.T) {
 	defer res.Body.Close()
 	if text, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusConflict {
 		t.Errorf("%d %s", res.StatusCode, text)
+	}
+}
+
+// TestAnUploadWhoseDirectoryIsRemoved does not report a file that it has lost.
+func TestAnUploadWhoseDirectoryIsRemoved(t *testing.T) {
+	b := newLab(t).create(`{}`)
+	dir := filepath.Join(b.home(), "d")
+	body, more := io.Pipe()
+	req, err := http.NewRequestWithContext(t.Context(), "POST", b.url+"/files?path=d/x", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header = b.header()
+	req.Header.Set("Content-Type", "application/octet-stream")
+	go func() {
+		_, _ = more.Write([]byte("the first bytes"))
+		begun := func() bool {
+			found, _ := os.ReadDir(dir)
+			return len(found) == 1
+		}
+		if !waittest.Comes(begun) {
+			t.Error("nothing is written")
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+		_ = more.Close()
+	}()
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if text, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusNotFound {
+		t.Errorf("%d %s", res.StatusCode, text)
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the directory is there again: %v", err)
 	}
 }
 

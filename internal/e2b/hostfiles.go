@@ -118,14 +118,6 @@ func (h hostFiles) open(ctx context.Context, at string) (content, error) {
 }
 
 func (h hostFiles) write(ctx context.Context, at string, body io.Reader) error {
-	// If the directory is missing, nothing of the body has been read.
 	_, err := h.service.Write(ctx, h.ID(), files.WriteRequest{Path: at, Body: body})
-	if !cerrdefs.IsNotFound(err) {
-		return err
-	}
-	if err := h.mkdir(ctx, path.Dir(at)); err != nil {
-		return err
-	}
-	_, err = h.service.Write(ctx, h.ID(), files.WriteRequest{Path: at, Body: body})
 	return err
 }
