@@ -152,6 +152,8 @@ func (u *unpacking) file(t *fileTarget, e archive.Entry) error {
 	if err := u.buffer.Flush(); err != nil {
 		return err
 	}
-	_, err = file.Commit()
+	if _, err = file.Commit(); err == nil && file.Replaced() {
+		u.files.removed(t)
+	}
 	return err
 }

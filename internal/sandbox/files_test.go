@@ -1,6 +1,8 @@
 package sandbox
 
 import (
+	"archive/tar"
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -213,6 +215,15 @@ func TestContainersAreToldWhatIsRemoved(t *testing.T) {
 		_, err := s.Write(ctx, "agent", r)
 		return err
 	}
+	unpack := func(name string) error {
+		var body bytes.Buffer
+		to := tar.NewWriter(&body)
+		err := errors.Join(to.WriteHeader(&tar.Header{Name: name, Mode: 0o644}), to.Close())
+		if err == nil {
+			_, err = s.Unpack(ctx, "agent", files.Where{Path: "dir"}, &body)
+		}
+		return err
+	}
 	home := s.usersDir() + "/alice/home"
 	for _, tt := range []struct {
 		what string
@@ -222,6 +233,8 @@ func TestContainersAreToldWhatIsRemoved(t *testing.T) {
 		{"new", func() error { return write(files.WriteRequest{Path: "dir/file"}) }, nil},
 		{"appended", func() error { return write(files.WriteRequest{Path: "dir/file", Append: true}) }, nil},
 		{"replaced", func() error { return write(files.WriteRequest{Path: "dir/file"}) }, []string{"alice " + home + "/dir/file /home/dir/file"}},
+		{"unpacked beside it", func() error { return unpack("other") }, nil},
+		{"unpacked over it", func() error { return unpack("file") }, []string{"alice " + home + "/dir/file /home/dir/file"}},
 		{"moved", func() error { return s.Move(ctx, "agent", "dir", "to", false) }, []string{"alice " + home + "/dir /home/dir", "alice " + home + "/to /home/to"}},
 		{"removed", func() error { return s.Remove(ctx, "agent", "to", true) }, []string{"alice " + home + "/to /home/to"}},
 	} {
