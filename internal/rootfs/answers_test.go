@@ -2,7 +2,6 @@ package rootfs
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -17,32 +16,6 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// hang mounts a filesystem that answers nothing until the returned function is called: nobody serves it.
-func hang(t *testing.T, dir string) (end func()) {
-	t.Helper()
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("hung", dir, "fuse", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fd)); err != nil {
-		t.Fatal(err)
-	}
-	end = func() {
-		_ = unix.Close(fd) // whoever waits gets an error
-		fd = -1
-	}
-	t.Cleanup(func() {
-		end()
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return end
-}
-
 // A home whose storage hangs holds its own user up alone, who is told so.
 func TestHungHomeHoldsUpItsUserAlone(t *testing.T) {
 	t.Parallel()
@@ -53,7 +26,7 @@ func TestHungHomeHoldsUpItsUserAlone(t *testing.T) {
 	if _, err := made.Prepare(hung); err != nil {
 		t.Fatal(err)
 	}
-	end := hang(t, filepath.Join(p.UsersDir(), "hung", "home"))
+	end := waittest.Hang(t, filepath.Join(p.UsersDir(), "hung", "home"))
 	open := func(user string) error {
 		h, err := p.OpenHome(t.Context(), user)
 		if err == nil {
@@ -114,7 +87,7 @@ func TestTheWatchDoesNotWaitForWhatHangs(t *testing.T) {
 			p, specs := watching(t, "hung", "fine")
 			p.mu.Unlock()
 			defer p.mu.Lock() // which watching unlocks
-			end := hang(t, filepath.Join(p.usersDir, "hung", "home"))
+			end := waittest.Hang(t, filepath.Join(p.usersDir, "hung", "home"))
 			defer end()
 			gone := make(chan []dockerexec.Fingerprint, 1)
 			go func() { gone <- watch(p) }()
@@ -142,7 +115,7 @@ func TestRebindOfWhatHangs(t *testing.T) {
 	p.mu.Unlock()
 	defer p.mu.Lock() // which watching unlocks
 	to := masked(t, p.usersDir, "hung")
-	end := hang(t, filepath.Join(p.usersDir, "hung", "home"))
+	end := waittest.Hang(t, filepath.Join(p.usersDir, "hung", "home"))
 	defer end()
 	rebound := make(chan error, 1)
 	go func() { rebound <- p.Rebind(specs[0], to) }()
@@ -169,10 +142,10 @@ func TestAllAreAskedTogether(t *testing.T) {
 	var spec dockerexec.Spec
 	for i := range 3 {
 		dir := filepath.Join(p.usersDir, "other", fmt.Sprint(i))
-		defer hang(t, dir)()
+		defer waittest.Hang(t, dir)()
 		spec.Mounts = append(spec.Mounts, dockerexec.Mount{Source: dir, Target: fmt.Sprint("/mnt/", i)})
 	}
-	home := hang(t, filepath.Join(p.usersDir, "alice", "home"))
+	home := waittest.Hang(t, filepath.Join(p.usersDir, "alice", "home"))
 	defer home()
 	one, two := spec, spec
 	one.User, two.User = "alice", "bob"
@@ -198,7 +171,7 @@ func TestPlansDoNotWaitForWhatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	end := hang(t, filepath.Join(root, "hung"))
+	end := waittest.Hang(t, filepath.Join(root, "hung"))
 	defer end()
 	host, err := pathmap.ParseHost(filepath.Join(root, "hung"))
 	if err != nil {

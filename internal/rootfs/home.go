@@ -182,15 +182,11 @@ func (p *Planner) OpenRoot(ctx context.Context, user string,
 // OpenHome opens a user's home, and makes it if there is none. No step below UsersDir follows a
 // link that leads out of it.
 func (p *Planner) OpenHome(ctx context.Context, user string) (*Home, error) {
-	path, err := p.HomePath(user)
+	dir, err := p.askHome(user)
 	if err != nil {
-		return nil, errors.New("cannot name the user's home")
-	}
-	h := &Home{planner: p, user: user, dir: p.real(path)}
-	if err := p.questions.ask(h.dir, fmt.Sprintf("the home of user %q", user), false,
-		answerLimit); err != nil {
 		return nil, err
 	}
+	h := &Home{planner: p, user: user, dir: dir}
 	name := filepath.Join(user, "home")
 	if h.fd, err = OpenBelow(p.cfg().UsersDir, name); errors.Is(err, unix.ENOENT) {
 		if err = p.makeHome(user); err == nil {
@@ -222,6 +218,17 @@ func (p *Planner) OpenHome(ctx context.Context, user string) (*Home, error) {
 	}
 	h.uid, h.gid, h.id = it.uid, it.gid, it.id
 	return h, nil
+}
+
+// askHome returns the host path of a user's home, with the operator's links resolved, once what it
+// is on has answered.
+func (p *Planner) askHome(user string) (dir string, err error) {
+	path, err := p.HomePath(user)
+	if err != nil {
+		return "", errors.New("cannot name the user's home")
+	}
+	dir = p.real(path)
+	return dir, p.questions.ask(dir, fmt.Sprintf("the home of user %q", user), false, answerLimit)
 }
 
 // makeHome makes a user's home unless another call has just done so: a second home would replace

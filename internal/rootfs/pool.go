@@ -126,8 +126,16 @@ func checkPoolDir(users *os.Root, pool string) error {
 }
 
 // HasFolder reports whether something is where a user's folder would be. Then the pool has no home
-// for the user: somebody has made a folder without a home, with its owner and mode.
-func (p *Planner) HasFolder(user string) bool {
+// for the user: somebody has made a folder without a home, with its owner and mode. The error is of
+// class ErrUnavailable if the user's storage does not answer.
+func (p *Planner) HasFolder(user string) (bool, error) {
+	if _, err := p.askHome(user); err != nil {
+		return false, err
+	}
+	return p.hasFolder(user), nil
+}
+
+func (p *Planner) hasFolder(user string) bool {
 	_, err := os.Lstat(p.UserDir(user))
 	return !errors.Is(err, fs.ErrNotExist)
 }
@@ -138,7 +146,7 @@ func (p *Planner) HasFolder(user string) bool {
 func (p *Planner) GiveHome(pooled, user string) error {
 	p.making.Lock()
 	defer p.making.Unlock()
-	if p.HasFolder(user) {
+	if p.hasFolder(user) {
 		return fmt.Errorf("the user has a folder: %w", fs.ErrExist)
 	}
 	usersDir := p.cfg().UsersDir

@@ -41,16 +41,19 @@ func TestGiveHome(t *testing.T) {
 		}
 	}
 	checkNoLeftovers(t, above, "user")
-	if p.HasFolder("bob") {
-		t.Error("bob has a home already")
+	if has, err := p.HasFolder("bob"); has || err != nil {
+		t.Errorf("bob has a home already, or %v", err)
 	}
 	begun := time.Now().Add(-time.Second)
 	if err := p.GiveHome(from, "bob"); err != nil {
 		t.Fatal(err)
 	}
 	is, err := os.Stat(filepath.Join(p.UserDir("bob"), "home"))
-	if err != nil || !os.SameFile(was, is) || is.Mode() != os.ModeDir|0o750 || is.Sys().(*syscall.Stat_t).Uid != testUID || is.ModTime().Before(begun) || !p.HasFolder("bob") {
+	if err != nil || !os.SameFile(was, is) || is.Mode() != os.ModeDir|0o750 || is.Sys().(*syscall.Stat_t).Uid != testUID || is.ModTime().Before(begun) {
 		t.Errorf("%+v, %v", is, err)
+	}
+	if has, err := p.HasFolder("bob"); !has || err != nil {
+		t.Errorf("bob has no folder, or %v", err)
 	}
 	if info, err := os.Stat(p.UserDir("bob")); err != nil || info.Mode() != os.ModeDir|0o755 {
 		t.Errorf("bob's folder: %v, %v", info, err)

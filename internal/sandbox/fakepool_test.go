@@ -12,6 +12,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
+	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/quota"
@@ -87,7 +88,7 @@ func newPool(t *testing.T, size, most int) (*Service, *Pool, *fakePool) {
 	executor := &fakeExecutor{t: t, run: func(dockerexec.Spec, warm.Command, session.Output) (warm.Result, error) {
 		return warm.Result{}, nil
 	}}
-	return New(cfg, Parts{Planner: planner, Runner: executor, Executor: executor, Processes: openProcesses(t, root), Pool: pool}), pool, fake
+	return New(cfg, Parts{Planner: planner, Runner: executor, Executor: executor, Processes: openProcesses(t, root), Pool: pool, Trash: hostfs.NewTrash(func(dir string, err error) { t.Error(dir, err) })}), pool, fake
 }
 
 // first is a user's first call.

@@ -180,7 +180,10 @@ func (p *Pool) bind(ctx context.Context, c plan.Decided, shape *plan.Shape,
 		return false
 	}
 	user := c.User.String()
-	isNew := func() bool { return !p.planner.Files().HasFolder(user) }
+	isNew := func() bool {
+		has, err := p.planner.Files().HasFolder(user)
+		return err == nil && !has // of storage that does not answer, the call's plan tells
+	}
 	if !isNew() {
 		return false
 	}

@@ -55,8 +55,15 @@ func (s *Service) removeUser(ctx context.Context, user ids.User,
 	containers := slices.DeleteFunc(s.Containers(), func(c dockerexec.Summary) bool {
 		return c.User != name
 	})
-	processes, folder := s.processes.List(name), s.planner.Files().HasFolder(name)
-	if !s.scope.Has(user) || len(theirs())+len(containers)+len(processes) == 0 && !folder {
+	processes := s.processes.List(name)
+	found := s.scope.Has(user)
+	if found && len(theirs())+len(containers)+len(processes) == 0 {
+		var err error
+		if found, err = s.planner.Files().HasFolder(name); err != nil {
+			return r, err
+		}
+	}
+	if !found {
 		return r, errs.NotFound("user %q has no sandbox, no process and no home here", user)
 	}
 	open, err := s.registry.CloseUser(user)
@@ -78,14 +85,23 @@ func (s *Service) removeUser(ctx context.Context, user ids.User,
 		}
 		r.Sandboxes++
 	}
-	if home && s.planner.Files().HasFolder(name) {
-		if err := s.planner.Files().RemoveUser(s.trash, name); err != nil {
+	if home {
+		if r.Home, err = s.removeFiles(name); err != nil {
 			return r, fmt.Errorf("everything but the files is removed; remove the user again: %w",
 				err)
 		}
-		r.Home = true
 	}
 	return r, nil
+}
+
+// removeFiles removes what a user has on the host, and reports whether there was anything.
+func (s *Service) removeFiles(name string) (removed bool, _ error) {
+	files := s.planner.Files()
+	if has, err := files.HasFolder(name); err != nil || !has {
+		return false, err
+	}
+	err := files.RemoveUser(s.trash, name)
+	return err == nil, err
 }
 
 // endAll ends everything of a user for whom nothing begins meanwhile, and returns when nothing is

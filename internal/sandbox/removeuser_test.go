@@ -62,10 +62,10 @@ func TestAUserIsRemoved(t *testing.T) {
 	if err := <-over; err == nil {
 		t.Error("the command has succeeded")
 	}
-	if left := s.List(); len(left) != 1 || left[0].ID.String() != "bobs" || !s.planner.Files().HasFolder("alice") {
+	if left := s.List(); len(left) != 1 || left[0].ID.String() != "bobs" || !hasFolder(t, s, "alice") {
 		t.Errorf("left: %v", left)
 	}
-	if got, err = s.RemoveUser(t.Context(), alice, true); err != nil || got != (RemovedUser{Home: true}) || s.planner.Files().HasFolder("alice") {
+	if got, err = s.RemoveUser(t.Context(), alice, true); err != nil || got != (RemovedUser{Home: true}) || hasFolder(t, s, "alice") {
 		t.Errorf("with the home: %+v, %v", got, err)
 	}
 	if _, err = s.RemoveUser(t.Context(), alice, true); !cerrdefs.IsNotFound(err) {
@@ -140,9 +140,18 @@ func TestAWarmContainerOfARemovedUser(t *testing.T) {
 	if err := s.Delete(t.Context(), "warm"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := plan(t.Context()); !cerrdefs.IsNotFound(err) || s.planner.Files().HasFolder("carol") {
+	if _, err := plan(t.Context()); !cerrdefs.IsNotFound(err) || hasFolder(t, s, "carol") {
 		t.Errorf("it is planned: %v", err)
 	}
+}
+
+func hasFolder(t *testing.T, s *Service, user string) bool {
+	t.Helper()
+	has, err := s.planner.Files().HasFolder(user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return has
 }
 
 func register(t *testing.T, s *Service, id, user string) {

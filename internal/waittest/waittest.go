@@ -1,4 +1,5 @@
-// Package waittest has tests wait: for what no event tells of, and, in a bubble of testing/synctest, for time.
+// Package waittest has tests wait: for what no event tells of, in a bubble of testing/synctest for time, and for a filesystem
+// that never answers.
 package waittest
 
 import (
