@@ -15,6 +15,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/rootfs"
 	"github.com/daycare-run/sandbox/internal/warm"
 )
 
@@ -25,6 +26,8 @@ type PoolConfig struct {
 	Size, Max int
 	// MinFreeMemory is how many bytes of memory the host must have available for more to be made.
 	MinFreeMemory int64
+	// Homes says who owns new homes. If that changes, containers that wait are made again.
+	Homes rootfs.Owners
 	// Persistent are what persistent sandboxes are made of now. No containers wait for other kinds
 	// of them.
 	Persistent []plan.Persistent
@@ -42,15 +45,16 @@ type poolRunner interface {
 // Pool keeps containers ready for users who are still to come, with homes of their own. The first
 // calls of recent users decide which kinds of containers it keeps. It is safe for concurrent use.
 type Pool struct {
-	planner *plan.Planner
-	quotas  *quota.Ledger
-	events  *events.Stream
-	runner  poolRunner
-	classes *poolClasses
-	cfg     atomic.Pointer[PoolConfig]
-	log     zerolog.Logger
-	wake    chan struct{} // holds a token when there may be something to do
-	review  atomic.Bool   // what classes stand for may have changed
+	planner  *plan.Planner
+	quotas   *quota.Ledger
+	events   *events.Stream
+	runner   poolRunner
+	classes  *poolClasses
+	cfg      atomic.Pointer[PoolConfig]
+	log      zerolog.Logger
+	wake     chan struct{} // holds a token when there may be something to do
+	review   atomic.Bool   // what classes stand for may have changed
+	outdated atomic.Bool   // containers wait whose homes have owners of former settings
 
 	binding singleflight.Group // by user
 
@@ -107,7 +111,9 @@ func OpenPool(file string, cfg PoolConfig, planner *plan.Planner, runner poolRun
 
 // Use replaces the PoolConfig. A Pool that has turned itself off tries again.
 func (p *Pool) Use(cfg PoolConfig) {
-	p.cfg.Store(&cfg)
+	if was := p.cfg.Swap(&cfg); was != nil && was.Homes != cfg.Homes {
+		p.outdated.Store(true)
+	}
 	p.mu.Lock()
 	p.futile, p.off, p.said = 0, "", ""
 	p.mu.Unlock()

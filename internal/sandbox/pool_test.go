@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -20,6 +21,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/plantest"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/rootfs"
 	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
@@ -89,6 +91,35 @@ func TestPoolFollowsFirstCalls(t *testing.T) {
 		if most != 0 {
 			t.Errorf("turned off, %d of %s may stay", most, class)
 		}
+	}
+}
+
+// Homes whose owner is of former settings go to nobody.
+func TestPoolFollowsTheOwnerOfHomes(t *testing.T) {
+	s, pool, fake := newPool(t, 2, 5)
+	cfg := *pool.cfg.Load()
+	if err := first(t, s, "first", Registration{}, Request{}); err != nil {
+		t.Fatal(err)
+	}
+	waits := func() (users []string) {
+		pool.fillNow(t)
+		for _, list := range fake.waits {
+			for _, spec := range list {
+				users = append(users, spec.User)
+			}
+		}
+		return users
+	}
+	before := waits()
+	pool.Use(cfg)
+	if now := waits(); len(before) != 2 || !slices.Equal(before, now) {
+		t.Errorf("the settings are read again, and nothing has changed: %q, then %q", before, now)
+	}
+	cfg.Homes = rootfs.Owners{UID: testUID + 7, GID: testGID}
+	pool.Use(cfg)
+	now := waits()
+	if len(now) != 2 || slices.Contains(before, now[0]) || slices.Contains(before, now[1]) {
+		t.Errorf("with another owner: %q, after %q", now, before)
 	}
 }
 

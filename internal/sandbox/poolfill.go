@@ -47,6 +47,9 @@ func (p *Pool) Fill(ctx context.Context) {
 // step makes one container if one is missing and the moment is good. It returns when to look again.
 func (p *Pool) step(ctx context.Context) (wait time.Duration) {
 	p.revise(ctx)
+	if p.outdated.Swap(false) { // nothing is being made now: that would be done here
+		p.runner.Trim(nil)
+	}
 	class, missing := p.missing()
 	short := p.shortFor(missing)
 	switch {
