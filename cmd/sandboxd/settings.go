@@ -62,11 +62,12 @@ func poolSettings(cfg config.Config) sandbox.PoolConfig {
 	pool := sandbox.PoolConfig{
 		Size: int(cfg.Pool.Size), Max: int(cfg.Pool.Max),
 		MinFreeMemory: int64(cfg.Pool.MinFreeMemory),
-		Persistent:    []plan.Persistent{{}}, // one of the service's own image
+		Homes:         rootfs.Owners(cfg.HomeOwner),
+		Persistent:    []plan.Persistent{{Root: cfg.E2B.AllowRoot}}, // one of the service's own image
 	}
 	for _, t := range cfg.E2B.Templates {
-		pool.Persistent = append(pool.Persistent,
-			plan.Persistent{Image: t.Image, CPUs: t.CPUs, Memory: int64(t.Memory)})
+		pool.Persistent = append(pool.Persistent, plan.Persistent{Image: t.Image, CPUs: t.CPUs,
+			Memory: int64(t.Memory), Root: cfg.E2B.AllowRoot})
 	}
 	return pool
 }

@@ -84,7 +84,7 @@ func newPool(t *testing.T, size, most int) (*Service, *Pool, *fakePool) {
 	cfg := testConfig()
 	cfg.Decisions = decisions.New(100)
 	fake := &fakePool{planner: planner.Files(), waits: map[string][]dockerexec.Spec{}, specs: map[string]dockerexec.Spec{}, bound: map[string]string{}}
-	pool := OpenPool(filepath.Join(root, "pool", "classes.json"), PoolConfig{Size: size, Max: most, Persistent: []plan.Persistent{{}, {CPUs: 0.5}, {Image: "theirs"}}}, planner, fake, cfg.Quotas, nil, zerolog.Nop())
+	pool := OpenPool(filepath.Join(root, "pool", "classes.json"), PoolConfig{Size: size, Max: most, Persistent: []plan.Persistent{{}, {CPUs: 0.5}, {Root: true}, {Image: "theirs"}}}, planner, fake, cfg.Quotas, nil, zerolog.Nop())
 	executor := &fakeExecutor{t: t, run: func(dockerexec.Spec, warm.Command, session.Output) (warm.Result, error) {
 		return warm.Result{}, nil
 	}}

@@ -316,11 +316,11 @@ func restrictions(denied ...string) plan.Restrictions {
 	return plan.Restrictions{DenyRead: denied}
 }
 
-// Persistent sandboxes are of classes of their own, by their size and by whether they have a network, and all of it. What was
-// kept for one is what the next one's plan asks for.
+// Persistent sandboxes are of classes of their own, by their size, by whether they have root, and by whether they have a network,
+// and all of it. What was kept for one is what the next one's plan asks for.
 func TestPoolOfSandboxesThatLast(t *testing.T) {
 	s, pool, fake := newPool(t, 1, 7)
-	kinds := []plan.Persistent{{NoNetwork: true}, {NoNetwork: true, CPUs: 0.5}, {Allow: []string{"a.example"}}, {Allow: []string{"*"}}}
+	kinds := []plan.Persistent{{NoNetwork: true}, {NoNetwork: true, CPUs: 0.5}, {NoNetwork: true, Root: true}, {Allow: []string{"a.example"}}, {Allow: []string{"*"}}}
 	come := func(n int) {
 		for i, kind := range kinds {
 			id := fmt.Sprintf("box-%d-%d", n, i)
@@ -348,11 +348,11 @@ func TestPoolOfSandboxesThatLast(t *testing.T) {
 	}
 	come(0)
 	pool.fillNow(t)
-	if all, ready := fake.Stocked(); len(all) != 4 || ready != 4 {
+	if all, ready := fake.Stocked(); len(all) != 5 || ready != 5 {
 		t.Fatalf("%v", all)
 	}
 	come(1)
-	if got := pool.Stats(); got.Asked[poolHit] != 4 || got.Asked[poolEmpty] != 4 {
+	if got := pool.Stats(); got.Asked[poolHit] != 5 || got.Asked[poolEmpty] != 5 {
 		t.Errorf("%+v", got)
 	}
 	// One that cannot be started is not tried again and again while others wait.
