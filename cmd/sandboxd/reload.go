@@ -78,6 +78,9 @@ func (d *daemon) reload(ctx context.Context) {
 		}
 	}))
 	if err != nil {
+		if ctx.Err() != nil { // the service is stopping
+			return
+		}
 		d.log.Error().Err(err).
 			Msg("the settings were read again and cannot be used; nothing has changed")
 		return
@@ -134,11 +137,36 @@ func (d *daemon) consider(ctx context.Context) (next reloadResult, err error) {
 	if next.platform, err = d.platformConfig(next.cfg); err != nil {
 		return next, err
 	}
-	// Docker or a missing image may appear by itself; a runtime does not.
+	if err := d.awaitDocker(ctx, next.platform); err != nil {
+		return next, err
+	}
+	// A missing image may appear by itself; a runtime does not.
 	if _, err := plan.NewPlatforms(next.platform).Current(ctx); cerrdefs.IsNotImplemented(err) {
 		return next, fmt.Errorf("docker.runtime: %w", err)
 	}
 	return next, nil
+}
+
+// askDockerAgain is the pause before Docker, which has not answered, is asked again.
+const askDockerAgain = time.Second
+
+// awaitDocker waits until Docker answers: before that nobody knows whether settings can be used.
+func (d *daemon) awaitDocker(ctx context.Context, platform plan.PlatformConfig) error {
+	for said := false; ; said = true {
+		_, err := platform.Inspect(ctx)
+		if err == nil {
+			return nil
+		}
+		if !said && ctx.Err() == nil {
+			d.log.Warn().Err(err).
+				Msg("the settings were read again, and take effect when Docker answers")
+		}
+		select {
+		case <-time.After(askDockerAgain):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // apply puts the new settings in force. It begins with the steps that may fail.

@@ -101,7 +101,25 @@ func (w lineWriter) await(t *testing.T, text string) {
 // silentDocker returns a Docker that reports a runtime of no use, but only once answer is closed. asked tells when it is asked.
 func silentDocker(t *testing.T, answer <-chan struct{}) (docker *engine.Client, asked <-chan struct{}) {
 	t.Helper()
-	socket, first := filepath.Join(t.TempDir(), "docker.sock"), make(chan struct{}, 1)
+	socket := filepath.Join(t.TempDir(), "docker.sock")
+	asked = serveDocker(t, socket, answer)
+	return connectDocker(t, socket), asked
+}
+
+func connectDocker(t *testing.T, socket string) *engine.Client {
+	t.Helper()
+	docker, err := engine.Connect(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = docker.Close() })
+	return docker
+}
+
+// serveDocker is silentDocker's server.
+func serveDocker(t *testing.T, socket string, answer <-chan struct{}) (asked <-chan struct{}) {
+	t.Helper()
+	first := make(chan struct{}, 1)
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
@@ -122,12 +140,25 @@ func silentDocker(t *testing.T, answer <-chan struct{}) (docker *engine.Client, 
 	server.Listener = listener
 	server.Start()
 	t.Cleanup(server.Close)
-	docker, err = engine.Connect(socket)
-	if err != nil {
-		t.Fatal(err)
+	return first
+}
+
+// Settings of which nobody can say whether they can be used wait for a Docker that is stopped.
+func TestSettingsWaitForDocker(t *testing.T) {
+	cfg := newAccessLab(t).settings()
+	cfg.Docker.Runtime = "kata"
+	socket, lines, answer := filepath.Join(t.TempDir(), "docker.sock"), make(lineWriter, 100), make(chan struct{})
+	close(answer)
+	d := &daemon{
+		log: zerolog.New(lines), docker: connectDocker(t, socket), metrics: metrics.New(), service: sandboxtest.New(t, sandboxtest.Options{}),
+		read: func() (config.Config, error) { return cfg, nil },
 	}
-	t.Cleanup(func() { _ = docker.Close() })
-	return docker, first
+	d.cfg.Store(&cfg)
+	stop := inBackground(t.Context(), d.reload)
+	defer stop()
+	lines.await(t, "take effect when Docker answers")
+	serveDocker(t, socket, answer)
+	lines.await(t, "docker.runtime: the Docker daemon does not know the runtime")
 }
 
 // A token is revoked at once, even while settings that were to be read before wait for Docker.
