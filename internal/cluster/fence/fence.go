@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -324,9 +325,8 @@ func (f *Fence) soundHomes(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if len(f.cfg.Remount) > 0 {
-		if out, err := exec.CommandContext(ctx, f.cfg.Remount[0], f.cfg.Remount[1:]...).
-			CombinedOutput(); err != nil {
-			return fmt.Errorf("cluster.remountCommand failed: %w: %.500s", err, out)
+		if err := remount(ctx, f.cfg.Remount); err != nil {
+			return err
 		}
 	}
 	if f.probing != nil { // an earlier probe has not returned yet, and each takes a thread
@@ -361,6 +361,20 @@ func (f *Fence) soundHomes(ctx context.Context) error {
 	case <-ctx.Done():
 		return homesSilent(limit)
 	}
+}
+
+// remount runs cluster.remountCommand. When ctx ends, it kills the command and its children. What
+// a command that exits with 0 leaves behind goes on: that may be what serves the filesystem.
+func remount(ctx context.Context, argv []string) error {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	if err == nil || errors.Is(err, exec.ErrWaitDelay) { // a child of it has its output
+		return nil
+	}
+	return fmt.Errorf("cluster.remountCommand failed: %w: %.500s", err, out)
 }
 
 func homesSilent(limit time.Duration) error {

@@ -259,6 +259,58 @@ func TestNoLeaseWithoutHomes(t *testing.T) {
 	waittest.Until(t, "the host has a lease", func() bool { return r.files.Read().Lease != 0 })
 }
 
+// A command that leaves something behind that has its output, such as what serves the filesystem, has ended.
+func TestARemountCommandMayLeaveAProcess(t *testing.T) {
+	t.Parallel()
+	etcd, _ := etcdtest.Start(t)
+	r := lay(t)
+	said := filepath.Join(t.TempDir(), "said")
+	r.remount = []string{"sh", "-c", "sleep 7017 & echo $! > " + said}
+	r.fence(t, etcd)
+	t.Cleanup(func() {
+		if child := childOf(t, said); isDead(child) {
+			t.Error("what it has left is dead")
+		} else if err := syscall.Kill(child, syscall.SIGKILL); err != nil {
+			t.Error(err)
+		}
+	})
+	waittest.Until(t, "the host has a lease", func() bool { return r.files.Read().Lease != 0 })
+}
+
+// A command that does not end in time is killed, with its children.
+func TestARemountCommandIsKilled(t *testing.T) {
+	said := filepath.Join(t.TempDir(), "said")
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		defer cancel()
+		waittest.Comes(func() bool { text, _ := os.ReadFile(said); return strings.HasSuffix(string(text), "\n") })
+	}()
+	if err := remount(ctx, []string{"sh", "-c", "sleep 7018 & echo $! > " + said + "; wait"}); err == nil || !strings.Contains(err.Error(), "cluster.remountCommand failed") {
+		t.Errorf("%v", err)
+	}
+	waittest.Until(t, "its child is dead", func() bool { return isDead(childOf(t, said)) })
+}
+
+// childOf returns the process id that a script has written to a file.
+func childOf(t *testing.T, file string) int {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+// isDead reports whether a process has ended, whether or not its parent knows.
+func isDead(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err != nil || strings.Contains(string(stat), ") Z ")
+}
+
 // The service kills, too, because the fence may be dead.
 func TestAServiceWithoutAFenceKillsInTime(t *testing.T) {
 	t.Parallel()
