@@ -137,7 +137,10 @@ func (r *Router) enter(waiting, ctx context.Context,
 		case <-leaving:
 			return nil, nil, true, nil
 		case <-waiting.Done():
-			return nil, nil, false, context.Cause(waiting)
+			if ctx.Err() != nil { // the caller has gone
+				return nil, nil, false, context.Cause(ctx)
+			}
+			return nil, nil, false, errLeaving
 		}
 	}
 	ctx, end := context.WithCancelCause(ctx)
@@ -179,6 +182,10 @@ func (e fencedError) Unwrap() error { return e.error }
 
 var errFenced = fmt.Errorf("lease lost: this call was cancelled and was not retried; "+
 	"send it again, any host answers: %w", cerrdefs.ErrUnavailable)
+
+// errLeaving is the error of a call that has waited in vain for its user to leave this host.
+var errLeaving = fmt.Errorf("the user is still leaving this host, which waits for what runs: "+
+	"nothing of this call was begun; send it again: %w", cerrdefs.ErrUnavailable)
 
 func (r *Router) endCalls(name string, why error) {
 	r.mu.Lock()

@@ -101,14 +101,21 @@ func (e Entry) Route(w http.ResponseWriter, req *http.Request, caller access.Cal
 	ctx, cancel := context.WithTimeout(req.Context(), patience)
 	defer cancel()
 	sent := &sending{wire: e.Wire}
+	var lost error // why the user waits; nil while that is not for a lost host
 	for moved := 0; ; {
 		seat, err := e.cfg.Cluster.Hold(ctx, name)
-		if errors.Is(err, cluster.ErrNotFenced) && cluster.Wait(ctx, 100*time.Millisecond) {
-			continue
+		if errors.Is(err, cluster.ErrNotFenced) {
+			if lost = err; cluster.Wait(ctx, 100*time.Millisecond) {
+				continue
+			}
 		}
 		if err != nil {
+			if lost != nil && ctx.Err() != nil { // it ended while etcd was asked once more
+				err = lost
+			}
 			return nil, nil, err
 		}
+		lost = nil
 		if seat.Host == e.cfg.Cluster.Host() {
 			sent.restore(req)
 			running, done, again, err := e.admit(ctx, w, req, seat)

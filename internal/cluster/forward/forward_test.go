@@ -387,6 +387,85 @@ func TestCallsFollowTheirUser(t *testing.T) {
 	}
 }
 
+// A call that has waited in vain for its user to leave has begun nothing, and says so.
+func TestACallDoesNotWaitForeverForAUserWhoLeaves(t *testing.T) {
+	_, one, _ := two(t)
+	seat, err := one.cfg.Cluster.Hold(t.Context(), "alice")
+	if err != nil || seat.Host != one.name {
+		t.Fatalf("%+v, %v", seat, err)
+	}
+	u := one.user("alice")
+	one.mu.Lock()
+	u.leaving = make(chan struct{})
+	one.mu.Unlock()
+	waited, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	if _, done, again, err := one.enter(waited, t.Context(), seat); done != nil || again || !cerrdefs.IsUnavailable(err) || !strings.Contains(err.Error(), "send it again") {
+		t.Errorf("again %t, %v", again, err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, _, err := one.enter(gone, gone, seat); !errors.Is(err, context.Canceled) {
+		t.Errorf("of a caller who has gone: %v", err)
+	}
+}
+
+// silent is an etcd that carries out so many transactions, and answers no more.
+type silent struct {
+	clientv3.KV
+	left *atomic.Int64
+}
+
+func (s silent) Txn(ctx context.Context) clientv3.Txn {
+	if s.left.Add(-1) < 0 {
+		<-ctx.Done()
+	}
+	return s.KV.Txn(ctx)
+}
+
+// A call that waits for a lost host names it, also if its time ends while etcd is asked.
+func TestACallThatWaitsForALostHostNamesIt(t *testing.T) {
+	t.Parallel()
+	etcd, endpoint := etcdtest.Start(t)
+	one, other := twoOf(t, etcd)
+	if seat, err := one.cfg.Cluster.Hold(t.Context(), "alice"); err != nil || seat.Host != one.name {
+		t.Fatalf("%+v, %v", seat, err)
+	}
+	asked, err := cluster.Dial([]string{endpoint}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer asked.Close()
+	left := &atomic.Int64{}
+	asked.KV = silent{asked.KV, left}
+	c := cluster.New(asked, cluster.Config{Host: other.name, Version: "test", Fences: true, Log: zerolog.Nop()})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	first, ended := make(chan struct{}), make(chan struct{})
+	go func() { c.Run(ctx, first); close(ended) }()
+	defer func() { cancel(); <-ended }()
+	<-first
+	if _, err := etcd.Revoke(t.Context(), one.lease); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, "the host is lost", func() bool { _, held := c.Seat("alice"); return !held && len(c.Nodes()) == 1 })
+	left.Store(2)
+	if _, err := c.Hold(t.Context(), "alice"); !errors.Is(err, cluster.ErrNotFenced) {
+		t.Fatalf("%v", err)
+	}
+	left.Store(2)
+	waiting, end := context.WithTimeout(t.Context(), time.Second)
+	defer end()
+	req := httptest.NewRequest(http.MethodPost, "/alice", nil).WithContext(waiting)
+	entry := Entry{Router: New(Config{Cluster: c, Local: local{other, c}, Log: zerolog.Nop()})}
+	if _, _, err := entry.Route(httptest.NewRecorder(), req, other.caller, "alice", false); !errors.Is(err, cluster.ErrNotFenced) || !strings.Contains(err.Error(), `"h1"`) {
+		t.Errorf("%v", err)
+	}
+	if left.Load() > -1 {
+		t.Error("etcd was not asked once more")
+	}
+}
+
 // A call that has looked up a seat which has moved by then is not let in, but looks again.
 func TestACallLooksForASeatThatHasMoved(t *testing.T) {
 	_, one, other := two(t)
