@@ -14,8 +14,10 @@ import (
 // Host is a host of a cluster, as it was found.
 type Host struct {
 	Name, Version, Instance string
-	// Fault is why the host does not answer; the fields below are not known then.
+	// Fault is why the host does not answer; the fields below are not known then. Lost says that it
+	// has no lease, and has not reported that nothing runs there.
 	Fault   error
+	Lost    bool
 	Ahead   time.Duration // by how much its clock is ahead of this host's
 	Expires time.Time     // when its certificate expires
 	// Settings are digests of the settings that must be the same on all hosts, by their keys.
@@ -31,7 +33,7 @@ type Asked interface {
 	Etcd(context.Context) (time.Duration, error)
 	// Hoards reports whether etcd keeps the history of more changes than that.
 	Hoards(ctx context.Context, changes int64) (bool, error)
-	// Hosts returns all hosts that have a lease.
+	// Hosts returns all hosts that have a lease, and those that are lost.
 	Hosts(context.Context) ([]Host, error)
 	// Homes returns what the filesystem of usersDir must be able to do and cannot; nil for nothing.
 	Homes() []error
@@ -161,9 +163,13 @@ func (c *Cluster) hosts(ctx context.Context) Finding {
 	if err != nil {
 		return wrong(etcdRemedy, "etcd does not say which hosts there are: %v", err)
 	}
-	var names, faults []string
+	var names, lost, faults []string
 	certificates := map[string]time.Time{}
 	for _, h := range all {
+		if h.Lost {
+			lost = append(lost, h.Name)
+			continue
+		}
 		if names = append(names, h.Name); h.Fault != nil {
 			faults = append(faults, fmt.Sprintf("%s: %v", h.Name, h.Fault))
 		} else {
@@ -182,6 +188,12 @@ func (c *Cluster) hosts(ctx context.Context) Finding {
 	}
 	if f := expiry(certificates, c.Now); f.Level != OK {
 		return f
+	}
+	if len(lost) > 0 {
+		return warning(
+			"bring them back; sandbox node remove HOST forgets one of which nothing runs any more",
+			"lost, that is without a lease: %s; %d answer: %s", strings.Join(lost, ", "),
+			len(names), strings.Join(names, ", "))
 	}
 	return ok("%d answer: %s", len(names), strings.Join(names, ", "))
 }

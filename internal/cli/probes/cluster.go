@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -131,13 +132,24 @@ func (a asked) each(ctx context.Context, file string,
 
 // Hosts implements doctor.Asked.
 func (a asked) Hosts(ctx context.Context) (list []doctor.Host, err error) {
+	members, err := a.List(ctx, "members", "") // first: a host that joins now is not taken for lost
+	if err != nil {
+		return nil, err
+	}
 	err = a.each(ctx, "none", func(n cluster.Node, s forward.Sight, begun time.Time, err error) {
 		half := begun.Add(time.Since(begun) / 2) // about when the host read its clock
 		list = append(list, doctor.Host{Name: n.Name, Version: n.Version, Instance: n.Instance,
 			Fault: err, Ahead: s.Now.Sub(half), Expires: s.Expires, Settings: s.Settings})
 	})
+	for name := range members {
+		if !slices.ContainsFunc(list, func(h doctor.Host) bool { return h.Name == name }) {
+			list = append(list, doctor.Host{Name: name, Lost: true, Fault: errLost})
+		}
+	}
 	return list, err
 }
+
+var errLost = errors.New("it is lost: it has no lease")
 
 // Homes tries in usersDir what users' programs and the service do there.
 func (a asked) Homes() (faults []error) {

@@ -147,6 +147,16 @@ func TestDoctorOfACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.expect(t, r.look(t, users, local), "cluster hosts", doctor.Fault, "h4: dial")
+	// Its lease has ended, and it has not said that nothing runs there.
+	if _, err := r.etcd.Delete(t.Context(), cluster.Prefix+"nodes/h4"); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"h1", "h4"} {
+		if _, err := r.etcd.Put(t.Context(), cluster.Prefix+"members/"+name, "7"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.expect(t, r.look(t, users, local), "cluster hosts", doctor.Warning, "without a lease: h4; 3 answer: h1, h2, h3")
 }
 
 // told is a cluster that answers as it is told.
