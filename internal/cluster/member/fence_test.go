@@ -6,7 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 func TestFenceCommand(t *testing.T) {
@@ -25,9 +26,21 @@ func TestFenceCommand(t *testing.T) {
 	if err := runFenceCommand(t.Context(), []string{"/does/not/exist"}, "host-2", 77); err == nil {
 		t.Error("a program that does not exist succeeded")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if err := runFenceCommand(ctx, []string{"sh", "-c", "sleep 7011 & wait"}, "host-2", 77); err == nil || !strings.Contains(err.Error(), "it had to end") {
+	// One that takes too long is killed, with its children.
+	ctx, cancel := context.WithCancel(t.Context())
+	child := func() string { text, _ := os.ReadFile(said); return strings.TrimSuffix(string(text), "\n") }
+	if err := os.Remove(said); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer cancel()
+		waittest.Comes(func() bool { text, _ := os.ReadFile(said); return strings.HasSuffix(string(text), "\n") })
+	}()
+	if err := runFenceCommand(ctx, []string{"sh", "-c", "sleep 7011 & echo $! > " + said + "; wait"}, "host-2", 77); err == nil || !strings.Contains(err.Error(), "it had to end") {
 		t.Errorf("%v", err)
 	}
+	waittest.Until(t, "its child is dead", func() bool {
+		stat, err := os.ReadFile("/proc/" + child() + "/stat")
+		return child() != "" && (err != nil || strings.Contains(string(stat), ") Z "))
+	})
 }
