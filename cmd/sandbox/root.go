@@ -40,8 +40,11 @@ more than a word is a command line for the shell. Stdin, output, signals and the
 In a user's home below the service's usersDir the command runs in that user's sandbox, and sees the home.
 Elsewhere the current directory is mounted at its own path, or at /workspace if the container uses that path
 itself; it must be in the setting allowedMountRoots. The command reads it, writes what allowWrite names, and
-sees nothing else of the host; the owner of the user's home must have access to its files. Paths may begin
-with ~/ or be relative to the current directory; a path includes everything below it. srt's own list of files
+sees nothing else of the host but the home of its user (--user, or else "wrapper"), at /home. It runs as the
+owner of that home, who must have access to the directory's files.
+
+Paths are the host's, also in denyRead of what is in a home; they may begin with ~/ or be relative to the
+current directory; a path includes everything below it. srt's own list of files
 that are never written does not apply: name them in denyWrite. FILE may also be the sandbox.json of a durable
 process: then the command gets what the process was granted.
 

@@ -3,6 +3,7 @@ package wrapper
 import (
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -30,6 +31,7 @@ func (s Settings) Plan(w Where) (Call, error) {
 		call: Call{Registration: types.Registration{UserID: user}}}
 	if mounted {
 		p.mount(base)
+		p.home = root{path.Join(w.UsersDir, user, "home"), insideHome}
 	}
 	return p.plan(s)
 }
@@ -37,7 +39,9 @@ func (s Settings) Plan(w Where) (Call, error) {
 type planner struct {
 	where Where
 	shown roots
-	call  Call
+	// home is the user's home, which every call sees, if it is not among shown.
+	home root
+	call Call
 }
 
 func (p *planner) plan(s Settings) (Call, error) {
@@ -119,8 +123,8 @@ func (p *planner) allowWrite(entries []string) error {
 	return nil
 }
 
-// denyRead hides what the command would see. What it does not see anyway is skipped; allowRead may
-// give back a whole directory.
+// denyRead hides what the command would see, the user's home included. What it does not see anyway
+// is skipped; allowRead may give back a whole directory.
 func (p *planner) denyRead(entries, allowed []string) error {
 	const field = "filesystem.denyRead"
 	names, err := p.where.resolveAll(field, entries)
@@ -131,9 +135,12 @@ func (p *planner) denyRead(entries, allowed []string) error {
 	if err != nil {
 		return err
 	}
+	seen := p.shown
+	if p.home != (root{}) {
+		seen = append(slices.Clone(seen), p.home)
+	}
 	for i, name := range names {
-		inside, in := p.shown.inside(name)
-		if in {
+		if _, in := seen.inside(name); in {
 			for j, back := range again {
 				if back != name && pathmap.Within(back, name) {
 					return fmt.Errorf(
@@ -146,16 +153,23 @@ func (p *planner) denyRead(entries, allowed []string) error {
 					"%s[%d]: %q holds the working directory, without which the command cannot run",
 					field, i, entries[i])
 			}
-			if !p.isAllowed(name, again) {
-				p.call.Exec.DenyRead = append(p.call.Exec.DenyRead, inside)
-			}
+		}
+		if p.isAllowed(name, again) {
 			continue
 		}
-		for _, shown := range p.shown {
-			if pathmap.Within(shown.host, name) && !p.isAllowed(shown.host, again) {
+		for _, one := range seen { // a part of the home may be shown twice
+			switch rest, in := pathmap.CutDir(name, one.host); {
+			case in && name != p.home.host:
+				p.call.Exec.DenyRead = append(p.call.Exec.DenyRead, path.Join(one.inside, rest))
+			case !pathmap.Within(one.host, name) || p.isAllowed(one.host, again):
+			case one == p.home:
+				return fmt.Errorf(
+					"%s[%d]: %q holds the home of %s, which every command sees at %s: name what is to be hidden in it, or name %q in filesystem.allowRead",
+					field, i, entries[i], p.call.Registration.UserID, one.inside, one.host)
+			default:
 				return fmt.Errorf(
 					"%s[%d]: %q holds %q, which the command is to see: name that in filesystem.allowRead, or deny less",
-					field, i, entries[i], shown.host)
+					field, i, entries[i], one.host)
 			}
 		}
 	}

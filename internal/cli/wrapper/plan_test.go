@@ -17,6 +17,13 @@ var (
 	atWork = Where{Cwd: "/srv/work", Home: "/root", UsersDir: "/data/users", Real: same}
 )
 
+// atWorkAs is atWork in the sandbox of a user.
+func atWorkAs(user string) Where {
+	w := atWork
+	w.User = user
+	return w
+}
+
 func plan(t *testing.T, w Where, f Filesystem, n Network) (Call, error) {
 	t.Helper()
 	return Settings{Filesystem: f, Network: n}.Plan(w)
@@ -83,6 +90,16 @@ func TestPaths(t *testing.T) {
 		{"given back elsewhere", atWork, Filesystem{AllowRead: []string{"/usr", "src"}}, types.Exec{Permissions: []string{"@read:/srv/work"}}},
 		{"home", Where{Cwd: "/data/users/alice/home", Home: "/data/users/alice/home", UsersDir: "/data/users", Real: same}, Filesystem{AllowWrite: []string{"~"}, DenyRead: []string{"~/vault"}},
 			types.Exec{Permissions: []string{"@write:/home"}, Restrictions: types.Restrictions{DenyRead: []string{"/home/vault"}}}},
+		{"denied in the user's home, from elsewhere", atWorkAs("bob"), Filesystem{DenyRead: []string{"/data/users/bob/home/vault", "/data/users/alice/home/vault"}},
+			types.Exec{Permissions: []string{"@read:/srv/work"}, Restrictions: types.Restrictions{DenyRead: []string{"/home/vault"}}}},
+		{"... of nobody in particular", atWork, Filesystem{DenyRead: []string{"/data/users/wrapper/home/vault"}},
+			types.Exec{Permissions: []string{"@read:/srv/work"}, Restrictions: types.Restrictions{DenyRead: []string{"/home/vault"}}}},
+		{"... but given back", atWorkAs("bob"), Filesystem{DenyRead: []string{"/data", "/data/users/bob/home/vault"}, AllowRead: []string{"/data/users/bob/home"}},
+			types.Exec{Permissions: []string{"@read:/srv/work"}}},
+		{"... in a part that is mounted, too", atWorkAs("bob"), Filesystem{AllowWrite: []string{"/data/users/bob/home/a"}, DenyRead: []string{"/data/users/bob/home/a/key"}},
+			types.Exec{Permissions: []string{"@write:/data/users/bob/home/a", "@read:/srv/work"}, Restrictions: types.Restrictions{DenyRead: []string{"/data/users/bob/home/a/key", "/home/a/key"}}}},
+		{"write denied in the user's home, from elsewhere", atWorkAs("bob"), Filesystem{DenyWrite: []string{"/data/users/bob/home/vault"}},
+			types.Exec{Permissions: []string{"@read:/srv/work"}}},
 	} {
 		got, err := plan(t, tt.w, tt.f, Network{})
 		if err != nil {
@@ -115,6 +132,8 @@ func TestPathsRefused(t *testing.T) {
 		{Filesystem{AllowWrite: []string{"/var/cache/x"}}, `filesystem.allowWrite[0]: "/var/cache/x" lies outside of the working directory, and its name is taken inside`},
 		{Filesystem{DenyRead: []string{"."}}, `filesystem.denyRead[0]: "." holds the working directory`},
 		{Filesystem{DenyRead: []string{"/srv"}}, `filesystem.denyRead[0]: "/srv" holds "/srv/work", which the command is to see`},
+		{Filesystem{DenyRead: []string{"/data"}}, `filesystem.denyRead[0]: "/data" holds the home of wrapper, which every command sees at /home: name what is to be hidden in it, or name "/data/users/wrapper/home" in filesystem.allowRead`},
+		{Filesystem{DenyRead: []string{"/data/users/wrapper/home"}}, `filesystem.denyRead[0]: "/data/users/wrapper/home" holds the home of wrapper, which`},
 		{Filesystem{DenyRead: []string{"vault"}, AllowRead: []string{"vault/open"}}, `filesystem.allowRead[0]: "vault/open" lies in "vault"`},
 		{Filesystem{AllowRead: []string{"a?"}}, "filesystem.allowRead[0]"},
 	} {
