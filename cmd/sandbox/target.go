@@ -101,7 +101,11 @@ func (t target) find(ctx context.Context, c *client.Client, grants []string) (st
 		return t.sandbox, nil
 	}
 	id, _ := needs(t.user, grants)
-	_, err := c.Get(ctx, id)
+	box, err := c.Get(ctx, id)
+	if err == nil && box.UserID != t.user { // alice's with grants may have the name of alice-1a2b3c4d's
+		return "", fmt.Errorf("sandbox %q belongs to user %q, not %q: name one with --sandbox", id,
+			box.UserID, t.user)
+	}
 	refused, is := errors.AsType[*client.Error](err)
 	if !is || refused.Kind != types.NotFound {
 		return id, err

@@ -75,6 +75,22 @@ func TestLookingRegistersNobody(t *testing.T) {
 	}
 }
 
+// A user may be called what is put after another user's id for grants. Nobody looks at the other's.
+func TestLookingAtAnotherUsersSandbox(t *testing.T) {
+	l := newLab(t, nil)
+	l.ok("", "write", "--user", "alice", "notes.txt", "hi")
+	l.ok("", "explain", "--user", "alice", "--grant", "@network", "--allow-domain", "a.org")
+	granted, _ := needs("alice", []string{"@network"})
+	other := strings.TrimPrefix(granted, "cli-")
+	want := `sandbox "` + granted + `" belongs to user "alice", not "` + other + `": name one with --sandbox`
+	for _, line := range []string{"read notes.txt", "process list", "explain"} {
+		_, _, err := l.run(t.Context(), "", append(strings.Fields(line), "--user", other)...)
+		if err == nil || err.Error() != want {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+}
+
 // Pausing a user means all that was started for the user here, whatever it was granted, and registers nothing.
 func TestPauseOfAUser(t *testing.T) {
 	l := newLab(t, nil)
