@@ -66,7 +66,15 @@ func (e *entry) keepsHome(container string) bool {
 	ctx, cancel := context.WithTimeout(e.of.life, removalLimit)
 	defer cancel()
 	words := found.Error()
-	err := e.change(func(r *record) { r.OutOfMemory = &words })
+	mark := func(r *record) { r.OutOfMemory = &words }
+	err := e.change(mark)
+	if err != nil && e.of.cfg.Shared == nil {
+		// As on a full disk. The container stays until this can be recorded, or the next service
+		// would find none, and take the sandbox for lost.
+		e.must(mark)
+		e.goesOnFromHome(container, words)
+		return true
+	}
 	if err == nil {
 		err = e.of.cfg.Executor.RemoveProcess(ctx, container)
 	}
@@ -75,11 +83,17 @@ func (e *entry) keepsHome(container string) bool {
 			Msg("cannot give up the container of a sandbox that ran out of memory; trying again")
 		return true
 	}
+	e.goesOnFromHome("", words)
+	return true
+}
+
+// goesOnFromHome makes the next call start the sandbox again. left is the container that is still
+// to be removed, if there is one.
+func (e *entry) goesOnFromHome(left, why string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.container, e.place = "", homeOnly
+	e.container, e.place = left, homeOnly
 	e.uncount()
-	e.of.cfg.Log.Warn().Str("sandbox", e.id).Str("why", words).
+	e.of.cfg.Log.Warn().Str("sandbox", e.id).Str("why", why).
 		Msg("a sandbox has lost its container; the next call starts it again from its home")
-	return true
 }

@@ -1,6 +1,7 @@
 package persistent
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -70,6 +71,59 @@ func TestASandboxThatRunsOutOfMemory(t *testing.T) {
 			}
 			if _, err := os.Stat(filepath.Join(home, "kept")); err != nil {
 				t.Error(err)
+			}
+		})
+	}
+}
+
+// One that runs out of memory while nothing can be recorded has not ended: it starts again once that can be recorded, whichever
+// service is there by then, and nothing is left of it if it is killed before.
+func TestASandboxThatRunsOutOfMemoryOnAFullDisk(t *testing.T) {
+	for name, next := range map[string]func(*lab, *Sandboxes) *Sandboxes{
+		"the service goes on": func(_ *lab, s *Sandboxes) *Sandboxes { return s },
+		"the service starts again": func(l *lab, s *Sandboxes) *Sandboxes {
+			s.Shutdown()
+			return l.open()
+		},
+		"it is killed": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			s := l.open()
+			b := l.create(s, Create{AutoResume: true})
+			container := "c-" + b.ID()
+			aside := l.records() + ".aside"
+			if err := errors.Join(os.Rename(l.records(), aside), os.WriteFile(l.records(), nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			l.exhaust(container)
+			b, err := s.Find(alice, b.ID())
+			if err != nil || b.Info().State != StateRunning {
+				t.Fatalf("%+v, %v", b.Info(), err)
+			}
+			if err := b.Connect(t.Context(), b.Info().Deadline); err == nil || !strings.Contains(err.Error(), "cannot record") {
+				t.Errorf("%v", err)
+			}
+			if next == nil {
+				_ = b.Kill(t.Context()) // the record stays
+				if left, err := l.Persistent(t.Context()); err != nil || len(left) != 0 {
+					t.Errorf("left: %v, %v", left, err)
+				}
+				return
+			}
+			if err := errors.Join(os.Remove(l.records()), os.Rename(aside, l.records())); err != nil {
+				t.Fatal(err)
+			}
+			s = next(l, s)
+			if b, err = s.Find(alice, b.ID()); err != nil {
+				t.Fatal(err)
+			}
+			err = b.Connect(t.Context(), b.Info().Deadline)
+			if i := b.Info(); err != nil || i.State != StateRunning || i.Moved == nil || i.Moved.Why != outOf128Mi {
+				t.Errorf("%+v, %v", i, err)
+			}
+			if left, err := l.Persistent(t.Context()); err != nil || len(left) != 1 || left[0].ID != container+"-again" {
+				t.Errorf("%v, %v", left, err)
 			}
 		})
 	}

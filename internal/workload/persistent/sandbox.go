@@ -202,6 +202,9 @@ func (b *Sandbox) container(ctx context.Context) (id string, paused bool, err er
 	look := func() (string, State) {
 		b.entry.mu.Lock()
 		defer b.entry.mu.Unlock()
+		if b.entry.place == homeOnly { // what is left of an earlier container is of no use
+			return "", b.entry.state()
+		}
 		return b.entry.container, b.entry.state()
 	}
 	id, state := look()

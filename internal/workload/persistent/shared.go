@@ -258,6 +258,11 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 	// The caller may have gone:
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), beginLimit)
 	defer cancel()
+	if r.OutOfMemory != nil { // it may not have been recorded, and only the old container says so
+		if err := e.change(func(*record) {}); err != nil {
+			return err
+		}
+	}
 	if err := s.removeContainers(ctx, b.entry.id); err != nil { // of an earlier seat on this host
 		return err
 	}
