@@ -222,8 +222,10 @@ func (p *ports) rewrite(r *httputil.ProxyRequest) {
 	if p.of.cfg.TLS {
 		r.Out.Header.Set("X-Forwarded-Proto", "https")
 	}
-	if proto := r.In.Header.Get("X-Forwarded-Proto"); behind && proto != "" {
-		r.Out.Header.Set("X-Forwarded-Proto", proto)
+	for _, name := range []string{"X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if said := r.In.Header.Get(name); behind && said != "" {
+			r.Out.Header.Set(name, said)
+		}
 	}
 	r.Out.Header.Del(trafficHeader)
 	hostsOwn(r.Out.Header)

@@ -2,6 +2,7 @@ package e2b
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -71,6 +72,7 @@ func TestPortRequestsAreForwarded(t *testing.T) {
 	l := newPortLab(t, `{}`, dumps)
 	for _, header := range []http.Header{
 		{}, {"X-Forwarded-For": {"192.0.2.7"}, "X-Forwarded-Proto": {"https"}},
+		{"X-Forwarded-For": {"192.0.2.7"}, "X-Forwarded-Proto": {"https"}, "X-Forwarded-Host": {"proxy.example.org"}},
 		{"E2b-Traffic-Access-Token": {"x"}, "X-Api-Key": {keyPrefix + annesKey}, "X-Access-Token": {l.Token}, "Te": {"x"}, "Connection": {"X-Hop"}, "X-Hop": {"1"}},
 		{"X-Api-Key": {"the-program's-own"}, "X-Access-Token": {"its-own"}, "Authorization": {"Bearer its-own"}, "Cookie": {"a=b"}, "Origin": {"https://elsewhere.example"}},
 	} {
@@ -83,7 +85,8 @@ func TestPortRequestsAreForwarded(t *testing.T) {
 		if from := header.Get("X-Forwarded-For"); from != "" {
 			forwarded, proto = from+", "+forwarded, "https"
 		}
-		if !has("X-Forwarded-For: "+forwarded) || !has("X-Forwarded-Proto: "+proto) || !has("X-Forwarded-Host: "+l.host()+":7482") {
+		host := cmp.Or(header.Get("X-Forwarded-Host"), l.host()+":7482")
+		if !has("X-Forwarded-For: "+forwarded) || !has("X-Forwarded-Proto: "+proto) || !has("X-Forwarded-Host: "+host) {
 			t.Errorf("%v: %s", header, text)
 		}
 		own := header.Get("Authorization") != ""
