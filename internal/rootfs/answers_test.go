@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/waittest"
 	"github.com/daycare-run/sandbox/pathmap"
 )
@@ -64,6 +65,25 @@ func TestHungHomeHoldsUpItsUserAlone(t *testing.T) {
 	}
 	end()
 	waittest.Until(t, "the home answers again", func() bool { return !cerrdefs.IsUnavailable(open("hung")) })
+}
+
+// A removal, which may be that of a sandbox whose time has come, is put off.
+func TestRemovalsDoNotWaitForWhatHangs(t *testing.T) {
+	t.Parallel()
+	p := NewPlanner(Config{UsersDir: filepath.Join(t.TempDir(), "users")}, zerolog.Nop())
+	end := waittest.Hang(t, p.UsersDir())
+	removed := make(chan error, 1)
+	go func() { removed <- p.RemoveUser(hostfs.NewTrash(func(string, error) {}), "alice") }()
+	select {
+	case err := <-removed:
+		if !cerrdefs.IsUnavailable(err) {
+			t.Error(err)
+		}
+	case <-time.After(6 * answerLimit):
+		t.Error("it waits for what does not answer")
+		end()
+		<-removed
+	}
 }
 
 func lockedHandle(p *Preparer, events []byte) []dockerexec.Fingerprint {

@@ -32,8 +32,12 @@ func (p *Planner) Usage(ctx context.Context, user string) (used, free int64, err
 const removedUsers = ".removed"
 
 // RemoveUser removes all that a user has on the host. The files are removed in the background. The
-// user's containers must be gone.
+// user's containers must be gone. The error is of class ErrUnavailable if the user's storage does
+// not answer.
 func (p *Planner) RemoveUser(trash *hostfs.Trash, user string) error {
+	if _, err := p.askHome(user); err != nil {
+		return err
+	}
 	beside := filepath.Join(p.UsersDir(), removedUsers)
 	if err := os.Mkdir(beside, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("cannot remove the files of user %q: %w", user, errs.WithoutPath(err))
