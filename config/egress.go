@@ -53,7 +53,7 @@ type Egress struct {
 	OwnAddresses []string `json:"ownAddresses" env:"OWN_ADDRESSES" reload:"restart"`
 
 	// AskMetadata lets the service ask for such addresses, when it starts, at the metadata server
-	// that clouds have at 169.254.169.254. Default true.
+	// that clouds have at 169.254.169.254; if nobody answers, again for some minutes. Default true.
 	AskMetadata bool `json:"askMetadata" env:"ASK_METADATA" reload:"restart"`
 
 	// QueriesPerSecond bounds the DNS queries of one container. From 1 to 1000000. Default 200.

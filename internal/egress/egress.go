@@ -123,9 +123,13 @@ func New(cfg Config) (*Egress, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
+	var source metadata
+	if cfg.AskMetadata {
+		source = metadata{server: MetadataServer, waits: metadataWaits}
+	}
 	return &Egress{
 		cfg: cfg, budget: shared, unfiltered: unfiltered, interfaces: interfaces, routes: routes,
-		own: newOwnAddresses(ctx, cfg.Own, cfg.AskMetadata, cfg.Log),
+		own: newOwnAddresses(ctx, cfg.Own, source, cfg.Log),
 		ctx: ctx, cancel: cancel, stacks: map[string]*stack{},
 	}, nil
 }

@@ -52,6 +52,7 @@ type table interface {
 	Bind(rules.Binding) error
 	Remove(netip.Addr) error
 	Forget(netip.Addr) error
+	Exclude([]netip.Prefix) error
 	Keep(ctx context.Context, interval time.Duration) error
 	Close()
 }
@@ -63,6 +64,7 @@ func (none) Add(netip.Addr) error                            { return nil }
 func (none) Bind(rules.Binding) error                        { return nil }
 func (none) Remove(netip.Addr) error                         { return nil }
 func (none) Forget(netip.Addr) error                         { return nil }
+func (none) Exclude([]netip.Prefix) error                    { return nil }
 func (none) Keep(ctx context.Context, _ time.Duration) error { <-ctx.Done(); return ctx.Err() }
 func (none) Close()                                          {}
 
@@ -100,6 +102,7 @@ func (e *Egress) openStack(ctx context.Context, n networks.Network,
 		return nil, err
 	}
 	s.work.Go(func() { s.keep(life) })
+	s.work.Go(func() { s.excludeOwn(life) })
 	s.startRelays(life)
 	s.startRefused(life)
 	e.cfg.Log.Info().Str("network", n.Bridge).Stringer("subnet", n.Subnet).
@@ -160,11 +163,12 @@ func (s *stack) startDNS(ctx context.Context, upstreams []string) (err error) {
 // openTable connects to the kernel's rules.
 func (s *stack) openTable() (*rules.Table, error) {
 	e, n := s.owner, s.network
+	own, _ := e.own.prefixes()
 	return rules.New(rules.Config{
 		Table: e.cfg.Name + "-" + n.Profile,
 		Bridges: []rules.Bridge{{
 			Name: n.Bridge, Gateway: n.Gateway, Subnet: n.Subnet,
-			NonPublic: append(s.admits.Excluded4(), e.own.prefixes()...),
+			NonPublic: append(s.admits.Excluded4(), own...),
 		}},
 		Questions: gatewayQuestions * e.cfg.QueriesPerSecond, Connections: e.cfg.MaxConnections,
 		ClosedPorts: e.cfg.closedPorts(), Log: e.cfg.Log,
@@ -213,6 +217,24 @@ func (s *stack) keep(life context.Context) {
 		s.owner.cfg.Log.Error().Err(err).Str("network", s.network.Bridge).
 			Msg("cannot watch the rules; trying again")
 		pause(life, 10*time.Millisecond)
+	}
+}
+
+// excludeOwn keeps open containers from addresses of the host that become known while the network
+// is open. The filter and the guard look them up themselves.
+func (s *stack) excludeOwn(life context.Context) {
+	for life.Err() == nil {
+		prefixes, more := s.owner.own.prefixes()
+		if err := s.table.Exclude(prefixes); err != nil {
+			s.owner.cfg.Log.Error().Err(err).Str("network", s.network.Bridge).
+				Msg("open containers may reach an address of this host; trying again")
+			pause(life, time.Second)
+			continue
+		}
+		select {
+		case <-life.Done():
+		case <-more:
+		}
 	}
 }
 

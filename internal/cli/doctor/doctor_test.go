@@ -20,6 +20,11 @@ import (
 
 var errDown = errors.New("it is down")
 
+// cloud is what a cloud's metadata answers.
+func cloud(addrs []string, err error) func(context.Context) ([]string, error) {
+	return func(context.Context) ([]string, error) { return addrs, err }
+}
+
 func answers(e engine.Info) AskDocker {
 	return func(context.Context) (engine.Info, error) { return e, nil }
 }
@@ -229,6 +234,11 @@ func TestEachCheck(t *testing.T) {
 		{"certificate at the end of a short life", certificate(func(c *Certificate) { c.Load = loads(lasting(-5*day, day), nil) }).Valid(), Warning, "expires on"},
 		{"certificate that is not shown yet", certificate(func(c *Certificate) { c.Shown = shows(lasting(-60*day, day), nil) }).Valid(), Warning, "another certificate, which expires on 2026-11-21"},
 		{"certificate that is not shown", certificate(func(c *Certificate) { c.Shown = shows(nil, errDown) }).Valid(), OK, "valid"},
+
+		{"own addresses", OwnAddresses([]string{"203.0.113.7"}, cloud([]string{"203.0.113.8"}, nil)), OK, "203.0.113.7 by egress.ownAddresses; 203.0.113.8 by the cloud's metadata now"},
+		{"own addresses of a cloud that names none", OwnAddresses(nil, cloud(nil, nil)), OK, "names none"},
+		{"own addresses without a cloud", OwnAddresses(nil, cloud(nil, errDown)), OK, "no cloud's metadata answers now"},
+		{"own addresses of a cloud that is not asked", OwnAddresses(nil, nil), OK, "egress.askMetadata"},
 
 		{"idle memory", IdleMemory(memory(Memory{Wanted: true, Compressed: true})), OK, "give their memory to zram"},
 		{"idle memory that is not wanted", IdleMemory(memory(Memory{Compressed: true})), OK, "idle.reclaimAfter"},

@@ -29,9 +29,9 @@ func RulesUsable(root, weaker bool, probe func() error) Check {
 }
 
 // OwnAddresses returns the check that says which public addresses count as the host's own although
-// the host does not hold them. named are those that the operator names; ask asks the cloud, and is
-// nil if the operator does not want that.
-func OwnAddresses(named []string, ask func(context.Context) []string) Check {
+// the host does not hold them. named are those that the operator names; ask asks the cloud now, and
+// is nil if the operator does not want that. What the service was told is in its log.
+func OwnAddresses(named []string, ask func(context.Context) ([]string, error)) Check {
 	return Check{"own addresses", func(ctx context.Context) Finding {
 		var says []string
 		if len(named) > 0 {
@@ -39,10 +39,13 @@ func OwnAddresses(named []string, ask func(context.Context) []string) Check {
 		}
 		if ask == nil {
 			says = append(says, "the cloud is not asked (egress.askMetadata)")
-		} else if told := ask(ctx); len(told) > 0 {
-			says = append(says, strings.Join(told, ", ")+" by the cloud's metadata")
+		} else if told, err := ask(ctx); len(told) > 0 {
+			says = append(says, strings.Join(told, ", ")+" by the cloud's metadata now, which the service "+
+				"asks when it starts (its log says what it was told)")
+		} else if err != nil {
+			says = append(says, "no cloud's metadata answers now")
 		} else {
-			says = append(says, "no cloud names any")
+			says = append(says, "the cloud's metadata names none")
 		}
 		return ok("besides those that the host holds: %s", strings.Join(says, "; "))
 	}}

@@ -175,13 +175,14 @@ func networkChecks(s *Settings, probeName string, root bool) []doctor.Check {
 
 // ownAddresses asks the cloud's metadata service, as the service does when it starts.
 func ownAddresses(s *Settings) doctor.Check {
-	var ask func(context.Context) []string
+	var ask func(context.Context) ([]string, error)
 	if s.Egress.AskMetadata {
-		ask = func(ctx context.Context) (list []string) {
-			for _, addr := range egress.PublicAddresses(ctx, egress.MetadataServer) {
+		ask = func(ctx context.Context) (list []string, _ error) {
+			addrs, err := egress.PublicAddresses(ctx, egress.MetadataServer)
+			for _, addr := range addrs {
 				list = append(list, addr.String())
 			}
-			return list
+			return list, err
 		}
 	}
 	return doctor.OwnAddresses(s.Egress.OwnAddresses, ask)

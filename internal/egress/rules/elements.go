@@ -10,6 +10,7 @@ import (
 // elements are the contents of the sets that change.
 type elements struct {
 	members, ports, bound []nftables.SetElement
+	excluded              []netip.Prefix // from what is reachable, by Exclude
 }
 
 // Each of the following returns a table with only the sets that change while the rules stay.

@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"slices"
+
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -24,7 +26,7 @@ func renderInet(c Config, e elements) table {
 	for _, b := range c.Bridges {
 		t.sets = append(t.sets, set{
 			name: reachableSet(b), key: nftables.TypeIPAddr, interval: true,
-			elements: intervals(outside(b.NonPublic)),
+			elements: intervals(outside(slices.Concat(b.NonPublic, e.excluded))),
 		})
 	}
 	// A little before filter (0): what is ours to drop is neither counted nor logged by others.

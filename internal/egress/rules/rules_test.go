@@ -128,6 +128,39 @@ func TestPublicAddressesAreReached(t *testing.T) {
 	}
 }
 
+// What is excluded later is not reached any more, also by what is open, and stays so when the rules are repaired.
+func TestExclude(t *testing.T) {
+	s := newScene(t)
+	s.apply(t)
+	flow, err := s.i1.dial("tcp", public, 443)
+	must(t, err)
+	defer flow.Close()
+	if !echo(flow, "before") {
+		t.Fatal("a public address does not answer")
+	}
+	for range 2 { // once more is nothing more
+		must(t, s.table.Exclude([]netip.Prefix{netip.PrefixFrom(public, 32)}))
+	}
+	if echoBriefly(flow, "after") {
+		t.Error("a connection goes on to what is excluded")
+	}
+	excluded := func(when string) {
+		t.Helper()
+		for _, c := range []*container{s.i1, s.l1} {
+			if err := c.tcp(public, 443); !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Errorf("%s: %s: %v", when, c.name, err)
+			}
+		}
+		inTune(t, s.table)
+	}
+	excluded("excluded")
+	s.apply(t)
+	excluded("applied again")
+	if err := s.l1.tcp(private, 443); err != nil {
+		t.Errorf("and what is not excluded: %v", err)
+	}
+}
+
 func TestContainersHaveNoNeighbours(t *testing.T) {
 	s := newScene(t)
 	heard := &arrivals{}

@@ -28,8 +28,9 @@ type Table struct {
 
 // wanted is what was last sent to the kernel.
 type wanted struct {
-	members map[netip.Addr]struct{}
-	bound   map[netip.Addr]Binding
+	members  map[netip.Addr]struct{}
+	bound    map[netip.Addr]Binding
+	excluded []netip.Prefix // by Exclude
 }
 
 // New connects to nftables. It changes nothing: rules that an earlier process left stay in force
@@ -80,6 +81,9 @@ func (t *Table) Apply(ctx context.Context, state State) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if t.want != nil {
+		next.excluded = t.want.excluded
+	}
 	if err := t.replace(next); err != nil {
 		return fmt.Errorf("cannot apply egress rules: %w%s", err, remedy(err))
 	}
@@ -104,7 +108,7 @@ func (t *Table) replace(next *wanted) error {
 }
 
 func (w *wanted) elements(c Config) elements {
-	var e elements
+	e := elements{excluded: w.excluded}
 	for addr := range w.members {
 		e.addContainer(c, addr)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/containerd/errdefs"
 	"github.com/mdlayher/netlink"
@@ -101,6 +102,29 @@ func (t *Table) Remove(addr netip.Addr) error {
 	}
 	delete(t.want.members, addr)
 	delete(t.want.bound, addr)
+	return nil
+}
+
+// Exclude takes further IPv4 prefixes from what all containers reach, and ends their flows to there.
+func (t *Table) Exclude(prefixes []netip.Prefix) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	failed := func(err error) error { return fmt.Errorf("cannot exclude %v: %w", prefixes, err) }
+	if err := t.ready(); err != nil {
+		return failed(err)
+	}
+	next := *t.want
+	for _, p := range prefixes {
+		if !slices.Contains(next.excluded, p) {
+			next.excluded = append(slices.Clip(next.excluded), p)
+		}
+	}
+	if len(next.excluded) == len(t.want.excluded) {
+		return nil
+	}
+	if err := t.replace(&next); err != nil {
+		return failed(err)
+	}
 	return nil
 }
 
