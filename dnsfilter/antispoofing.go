@@ -84,10 +84,15 @@ func mixCase(name string) string {
 }
 
 // echoes reports whether an answer by UDP repeats all that it should.
-func (d *antiSpoofing) echoes(reply, asked *dns.Msg) bool {
-	if len(reply.Question) != 1 || reply.Question[0].Name != asked.Question[0].Name {
-		return false
-	}
+func echoes(reply, asked *dns.Msg) bool {
+	return echoesCase(reply, asked) && echoesCookie(reply, asked)
+}
+
+func echoesCase(reply, asked *dns.Msg) bool {
+	return len(reply.Question) == 1 && reply.Question[0].Name == asked.Question[0].Name
+}
+
+func echoesCookie(reply, asked *dns.Msg) bool {
 	sent, got := cookieOf(asked), cookieOf(reply)
 	switch {
 	case sent == "":
@@ -98,6 +103,17 @@ func (d *antiSpoofing) echoes(reply, asked *dns.Msg) bool {
 		return len(sent) == ownCookie
 	}
 	return strings.HasPrefix(got, sent[:ownCookie])
+}
+
+// giveUp has the upstream asked without what an answer by UDP does not repeat, for a while: by TCP,
+// which could show whether it repeats that, it does not answer.
+func (d *antiSpoofing) giveUp(reply, asked *dns.Msg, now int64) {
+	if !echoesCase(reply, asked) {
+		d.plainCase.Store(now + plainWithout)
+	}
+	if !echoesCookie(reply, asked) {
+		d.noCookie.Store(now + plainWithout)
+	}
 }
 
 // learn records what an answer shows about the upstream. An answer by stream is certainly the

@@ -167,3 +167,45 @@ func TestUpstreamsThatRefuseCookies(t *testing.T) {
 		t.Errorf("%d by TCP, %d by UDP", a.streams, len(a.names))
 	}
 }
+
+// TestUpstreamsWithoutTCP are asked on with what they repeat, and without what they do not.
+func TestUpstreamsWithoutTCP(t *testing.T) {
+	const theirs = "0102030405060708"
+	for _, c := range []struct {
+		name                  string
+		repeatsCase, gives    bool // gives a cookie each time, not only the first time
+		wantsCase, wantsGiven bool // what it is still asked with in the end
+	}{
+		{"that does not repeat the case", false, true, false, true},
+		{"that gives one cookie only", true, false, true, false},
+		{"that does neither", false, false, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var a asks
+			l := newLab(t, nil, newFake(t, func(w dns.ResponseWriter, q *dns.Msg) {
+				cookie := a.note(w, q)
+				if w.RemoteAddr().Network() == "tcp" {
+					_ = w.Close()
+					return
+				}
+				reply := good(q)
+				if cookie != "" && (c.gives || len(cookie) == 16) {
+					withCookie(reply, cookie[:16]+theirs)
+				}
+				if !c.repeatsCase {
+					reply.Question[0].Name = strings.ToLower(reply.Question[0].Name)
+				}
+				_ = w.WriteMsg(reply)
+			}).addr)
+			for i := range 5 {
+				l.wantSaid(filtered, name(i), dns.TypeA, "NOERROR 1.2.3.4")
+			}
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			last, cookie := a.names[len(a.names)-1], a.cookies[len(a.cookies)-1]
+			if (last != name(4)) != c.wantsCase || (cookie != "") != c.wantsGiven {
+				t.Errorf("in the end it is asked for %s, with cookie %q, after %d tries by TCP", last, cookie, a.streams)
+			}
+		})
+	}
+}

@@ -110,10 +110,10 @@ func (u *upstream) exchangeProtected(ctx context.Context,
 	if err != nil && !doubt {
 		return nil, false, err
 	}
+	doubtful := reply
 	reply, err = u.exchangeTCP(ctx, asked, packed)
 	if err != nil && doubt && ctx.Err() == nil {
-		u.spoofing.plainCase.Store(now + plainWithout)
-		u.spoofing.noCookie.Store(now + plainWithout)
+		u.spoofing.giveUp(doubtful, asked, now)
 		return nil, true, err
 	}
 	if err != nil {
@@ -136,7 +136,7 @@ func (u *upstream) exchangeTCP(ctx context.Context, query *dns.Msg,
 
 // exchangeUDP uses a connected socket of its own: another port for each question, and datagrams
 // from elsewhere are not received. What comes with another id or question is not the answer, which
-// may still come.
+// may still come. An answer with errDoubt may be forged.
 func (u *upstream) exchangeUDP(ctx context.Context, query *dns.Msg,
 	packed []byte) (*dns.Msg, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "udp", u.address)
@@ -158,8 +158,8 @@ func (u *upstream) exchangeUDP(ctx context.Context, query *dns.Msg,
 		if errors.Is(err, errOther) {
 			continue
 		}
-		if err == nil && !u.spoofing.echoes(reply, query) {
-			return nil, errDoubt
+		if err == nil && !echoes(reply, query) {
+			return reply, errDoubt
 		}
 		return reply, err
 	}
