@@ -18,18 +18,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Host is the file in which a host lists its swap, and the directory of its control groups. It is
-// safe for concurrent use.
+// Host is the file in which a host lists its swap, and the directories of its block devices and of
+// its control groups. It is safe for concurrent use.
 type Host struct {
-	Swaps, ControlGroups string
+	Swaps, Blocks, ControlGroups string
 
 	last atomic.Pointer[place] // where a container's control group was found last, so that not every group is looked at
 }
 
 // ThisHost returns the Host on which this program runs.
-func ThisHost() *Host { return &Host{Swaps: "/proc/swaps", ControlGroups: "/sys/fs/cgroup"} }
+func ThisHost() *Host {
+	return &Host{Swaps: "/proc/swaps", Blocks: "/sys/block", ControlGroups: "/sys/fs/cgroup"}
+}
 
-// Swap says what kinds of swap a host has.
+// Swap says what kinds of swap a host has: Compressed in memory, and what is or could be on a Disk.
 type Swap struct{ Compressed, Disk bool }
 
 // Swap reads which kinds of swap are on.
@@ -41,13 +43,31 @@ func (h *Host) Swap() (s Swap, _ error) {
 	for i, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
 		switch {
 		case i == 0: // the heading
-		case strings.HasPrefix(line, "/dev/zram"):
+		case h.staysInMemory(line):
 			s.Compressed = true
 		default:
 			s.Disk = true
 		}
 	}
 	return s, nil
+}
+
+// staysInMemory reports whether a line of the file of swaps is of zram that writes to no disk: with a
+// backing device, it moves there what is idle or cannot be compressed. What cannot be looked at may
+// have one.
+func (h *Host) staysInMemory(line string) bool {
+	device, _, _ := strings.Cut(line, " ")
+	number, is := strings.CutPrefix(device, "/dev/zram")
+	if _, err := strconv.ParseUint(number, 10, 32); !is || err != nil {
+		return false
+	}
+	dir := filepath.Join(h.Blocks, "zram"+number)
+	text, err := os.ReadFile(filepath.Join(dir, "backing_dev"))
+	if errors.Is(err, fs.ErrNotExist) { // a kernel that knows no backing devices
+		_, err = os.Stat(dir)
+		return err == nil
+	}
+	return err == nil && strings.TrimSpace(string(text)) == "none"
 }
 
 // version is what a version of control groups calls what is read and written here.

@@ -14,10 +14,21 @@ import (
 
 const swapsHeading = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
 
-// hostMemory is a host with files of control groups, each with what is in it.
+// hostMemory is a host with files of control groups, each with what is in it, and three devices of zram: one without a backing
+// device, one of a kernel that knows none, and one that has one.
 func hostMemory(t *testing.T, swaps string, files map[string]string) *cgroup.Host {
 	t.Helper()
-	h := &cgroup.Host{Swaps: filepath.Join(t.TempDir(), "swaps"), ControlGroups: t.TempDir()}
+	h := &cgroup.Host{Swaps: filepath.Join(t.TempDir(), "swaps"), Blocks: t.TempDir(), ControlGroups: t.TempDir()}
+	for name, backing := range map[string]string{"zram0": "none\n", "zram1": "", "zram2": "/dev/sda4\n"} {
+		dir := filepath.Join(h.Blocks, name)
+		err := os.Mkdir(dir, 0o700)
+		if backing != "" {
+			err = errors.Join(err, os.WriteFile(filepath.Join(dir, "backing_dev"), []byte(backing), 0o600))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := os.WriteFile(h.Swaps, []byte(swapsHeading+swaps), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +49,11 @@ func textOf(h *cgroup.Host, name string) string {
 // Memory is reclaimed only after a container was frozen for long enough, and only to compressed memory.
 func TestOnlyCompressedSwapIsUsed(t *testing.T) {
 	const zram, disk = "/dev/zram0 partition 1024 0 -2\n", "/swapfile file 1024 0 -3\n"
-	for swaps, want := range map[string]string{"": "", disk: "", zram + disk: "", zram: "0"} {
+	const old, backed, unknown = "/dev/zram1 partition 1024 0 -4\n", "/dev/zram2 partition 1024 0 -5\n", "/dev/zram3 partition 1024 0 -6\n"
+	for swaps, want := range map[string]string{
+		"": "", disk: "", zram + disk: "", zram: "0", old: "0", zram + old: "0",
+		backed: "", zram + backed: "", unknown: "", "/dev/zram0x partition 1024 0 -2\n": "",
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			engine := newLab(t)
 			group := "memory/docker/" + firstID + "/"

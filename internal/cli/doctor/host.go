@@ -95,7 +95,7 @@ func Socket(path, folder string, mode fs.FileMode, look func(path string) (Place
 // Memory says what happens to the memory of containers in which nothing runs.
 type Memory struct {
 	Wanted     bool  // the settings say to give it back
-	Compressed bool  // there is zram
+	Compressed bool  // there is zram that writes to no disk
 	Disk       bool  // there is other swap
 	Fault      error // why control groups cannot be written; nil if they can
 }
@@ -112,7 +112,7 @@ func IdleMemory(look func() (Memory, error)) Check {
 		case !m.Wanted:
 			return ok("frozen containers keep their memory (idle.reclaimAfter)")
 		case m.Disk:
-			return ok("frozen containers keep their memory: there is swap on a disk, where secrets would be written")
+			return ok("frozen containers keep their memory: there is swap on a disk, or zram with a backing device, where secrets would be written")
 		case !m.Compressed:
 			return ok("frozen containers keep their memory: there is no %s", makeZram)
 		case m.Fault != nil:
