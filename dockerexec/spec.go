@@ -16,6 +16,7 @@ package dockerexec
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -291,8 +292,12 @@ func specFromLabels(labels map[string]string) (Spec, error) {
 	return s, nil
 }
 
+// onFullDisk is a path, wherever it is, on a disk of Docker's host that cannot be written to.
+var onFullDisk = regexp.MustCompile(
+	`(^|[\s"'(])/[^:]*(: (?:no space left on device|disk quota exceeded|input/output error))`)
+
 // withoutHostPaths returns a message without this Spec's paths on the host: a mount's path becomes
-// its place inside, the others become words.
+// its place inside, the others become words. So do those that Docker names when its disk is full.
 func (s Spec) withoutHostPaths(message string) string {
 	hidden := []string{s.Platform.Agent, session.AgentPath, s.Platform.MaskDir, "(a mask)",
 		s.Platform.Bundle, s.Platform.BundleAt, s.Passwd, "/etc/passwd", s.Group, "/etc/group"}
@@ -308,12 +313,13 @@ func (s Spec) withoutHostPaths(message string) string {
 	if s.SpoolDir != "" {
 		hidden = append(hidden, s.SpoolDir, "(the user's folder)")
 	}
+	hidden = append(hidden, s.Platform.DataDir, "(the service's folder)")
 	for i := 0; i < len(hidden); i += 2 {
 		if hidden[i] != "" {
 			message = strings.ReplaceAll(message, hidden[i], hidden[i+1])
 		}
 	}
-	return message
+	return onFullDisk.ReplaceAllString(message, "${1}(a path of the host)$2")
 }
 
 // Runtime returns the OCI runtime of the Spec's container.

@@ -198,3 +198,22 @@ func TestContainerNames(t *testing.T) {
 		t.Errorf("%s, want %s", name, want)
 	}
 }
+
+// What a caller is told of a failed start has no path of the host, whoever's folder or disk it is on.
+func TestErrorsHaveNoPathsOfTheHost(t *testing.T) {
+	for message, want := range map[string]string{
+		"mkdir /data/users/alice/home/x: permission denied":                                                     "mkdir /home/x: permission denied",
+		"cannot write resolv.conf: open /var/lib/sandboxd/resolv.conf: is a directory":                          "cannot write resolv.conf: open (the service's folder)/resolv.conf: is a directory",
+		"open /var/lib/sandboxd/masks/file: no such file or directory":                                          "open (a mask)/file: no such file or directory",
+		"failed to create rwlayer: mkdir /var/lib/docker/overlay2/0a-init: no space left on device":             "failed to create rwlayer: mkdir (a path of the host): no space left on device",
+		`failed: write "/mnt/a disk/containers/0a/.tmp": disk quota exceeded; write /mnt/b: input/output error`: `failed: write "(a path of the host): disk quota exceeded; write (a path of the host): input/output error`,
+		"write /data/users/alice/output: no space left on device":                                               "write (the user's folder)/output: no space left on device",
+		"exec: /bin/none: no such file or directory":                                                            "exec: /bin/none: no such file or directory",
+	} {
+		s := fullSpec()
+		s.Process.Dir = ""
+		if got := s.withoutHostPaths(message); got != want {
+			t.Errorf("%s:\n%s, not\n%s", message, got, want)
+		}
+	}
+}
