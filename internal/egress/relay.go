@@ -215,7 +215,7 @@ func (s *stack) relay(life context.Context, c *net.TCPConn, port uint16) {
 	r, leave, ok := ep.enter(to.Addr(), cancel)
 	if !ok {
 		decided(to.Addr().String(), decisions.Denied,
-			"the address was not answered for an allowed name")
+			"the address was not answered for an allowed name, or too long ago: ask for the name again")
 		return
 	}
 	defer leave()
