@@ -130,7 +130,7 @@ func (p *Probe) deniedName(ctx context.Context) Finding {
 			firstWord(out.Stdout))
 	case !told:
 		return wrong(
-			"let containers ask the service for names: `ufw allow in on daycare-iso` where the host has a firewall",
+			"let containers ask the service for names, where the host has a firewall: `ufw allow in on daycare-iso to any port 53`, and the same for daycare-loc",
 			"%s fails, but the service did not deny it: the question does not reach its DNS filter",
 			denied)
 	case out.DurationMs > 5000 && !out.Cold:
