@@ -57,9 +57,7 @@ func (p *Planner) Plan(ctx context.Context, d Decided, dryRun bool) (Plan, error
 				err)
 		}
 		if anew {
-			made.Notice = fmt.Sprintf(
-				"its working directory %s was not there any more, moved or removed, and was made anew: it is empty",
-				d.WorkingDir)
+			made.Notice = noticeAnew(d.WorkingDir)
 		}
 	}
 	if made.Spec, err = home.Plan(
@@ -78,6 +76,36 @@ func (p *Planner) Plan(ctx context.Context, d Decided, dryRun bool) (Plan, error
 		}
 	}
 	return made, made.placeHome(home, dryRun)
+}
+
+func noticeAnew(dir pathmap.ContainerPath) string {
+	return fmt.Sprintf(
+		"its working directory %s was not there any more, moved or removed, and was made anew: it is empty",
+		dir)
+}
+
+// MakeAnew makes the directory in which a call's command has run before, if it is missing and the
+// call may write there. It returns a notice of that, or nothing. A directory of /tmp is left alone,
+// and what cannot be made is said by whoever starts the command there.
+func (p *Planner) MakeAnew(ctx context.Context, d Decided, cwd string) (notice string) {
+	dir, err := pathmap.ParseContainer(cwd)
+	if err != nil {
+		return ""
+	}
+	at, ok := d.View.At(dir)
+	mount, rest, err := d.Paths.Locate(dir)
+	if !ok || at.Mode != policy.Writable || dir.Within(policy.Tmp) || err != nil {
+		return ""
+	}
+	home, err := p.rootfs.OpenHome(ctx, d.User.String())
+	if err != nil {
+		return ""
+	}
+	defer home.Close()
+	if made, err := home.MakeDirIn(mount, rest); !made || err != nil {
+		return ""
+	}
+	return noticeAnew(dir)
 }
 
 // Platform returns what the container runs on.

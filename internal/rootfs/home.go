@@ -87,6 +87,24 @@ func (h *Home) makeDir(name string) (made bool, _ error) {
 	return err == nil, err
 }
 
+// MakeDirIn makes a directory of a mount, with those above it, as the home's owner, unless it
+// exists, and reports whether it has.
+func (h *Home) MakeDirIn(at pathmap.Mount, rest string) (made bool, _ error) {
+	if at.Container == policy.Home {
+		return h.makeDir(rest)
+	}
+	dir := h.planner.real(at.Host)
+	if err := h.planner.questions.ask(dir, "", true, answerLimit); err != nil {
+		return false, err
+	}
+	root, err := openRoot(h.inDir(dir, nil))
+	if err != nil {
+		return false, err
+	}
+	defer root.Close()
+	return root.MakeDir(rest, 0o755)
+}
+
 // MakeCaches makes .cache, with a directory tmp, in a directory of a mount, as the home's owner,
 // unless it exists. It reports whether it is the owner's, and on a disk. A dry run makes nothing,
 // and reports what would be expected.

@@ -3,6 +3,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -153,7 +154,12 @@ func (r *Runner) plan(ctx context.Context, p process.Record) (*plan.Plan, error)
 	if err != nil {
 		return nil, err
 	}
+	var notice string
+	if !p.LastStartedAt.IsZero() {
+		notice = r.planner.MakeAnew(ctx, decided, p.Cwd)
+	}
 	made, err := r.planner.Plan(ctx, decided, false)
+	made.Notice = cmp.Or(notice, made.Notice)
 	return &made, err
 }
 

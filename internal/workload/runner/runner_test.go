@@ -278,6 +278,70 @@ func TestAWorkingDirectoryIsNotMadeAnewInSilence(t *testing.T) {
 	}
 }
 
+// A directory in which a process ran is made anew, too, where it may write, and in a further mount as in the home; elsewhere
+// it stays away, and so do the names that a link would lead to.
+func TestADirectoryOfAProcessIsMadeAnew(t *testing.T) {
+	planner := newPlanner(t, "/home")
+	source, elsewhere := t.TempDir(), t.TempDir()
+	if err := errors.Join(os.Chown(source, plantest.UID, plantest.GID), os.Chown(elsewhere, plantest.UID, plantest.GID), os.Symlink(elsewhere, filepath.Join(source, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	box, err := planner.Sandboxes().Find("agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, readOnly := range map[string]bool{"/data": false, "/reference": true} {
+		host, fault := pathmap.ParseHost(source)
+		target, err := pathmap.ParseContainer(at)
+		if err := errors.Join(fault, err); err != nil {
+			t.Fatal(err)
+		}
+		box.Mounts = append(box.Mounts, registry.Mount{Source: host, Target: target, ReadOnly: readOnly})
+		if !readOnly {
+			box.WriteDirs = append(box.WriteDirs, target)
+		}
+	}
+	if _, _, err := planner.Sandboxes().Put(box, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	fake := &fakeProcesses{start: func(dockerexec.Spec) error { return nil }}
+	runner := New(planner, fake, fake, hostfs.NewTrash(nil), 1<<20, zerolog.Nop())
+	home := filepath.Join(planner.Files().UsersDir(), "alice", "home")
+	for cwd, tt := range map[string]struct {
+		grants []string
+		made   string // on the host
+	}{
+		"/home/site/deep": {[]string{"@workspace"}, filepath.Join(home, "site/deep")},
+		"/home/readonly":  {[]string{}, ""},
+		"/data/job":       {[]string{"@write:/data"}, filepath.Join(source, "job")},
+		"/data/link/job":  {[]string{"@write:/data"}, ""},
+		"/reference/job2": {[]string{}, ""},
+		"/home/.ssh/x":    {[]string{"@workspace"}, ""},
+		"/tmp/gone":       {[]string{"@workspace"}, ""},
+	} {
+		p := process.Record{ID: "p-aaaaaaaaaaaa", Intent: process.Intent{UserID: "alice", SandboxID: "agent", Command: "true", Cwd: cwd, Grants: tt.grants}}
+		for _, want := range []bool{false, tt.made != "", false} { // at the first start, at the next, and at the one after that
+			started, err := runner.Start(t.Context(), p, nil, nil)
+			if err != nil || (started.Notice != "") != want || want && !strings.Contains(started.Notice, cwd+" was not there any more") {
+				t.Errorf("%s: %q, %v", cwd, started.Notice, err)
+			}
+			p.LastStartedAt = time.Now()
+		}
+		if tt.made == "" {
+			continue
+		}
+		var st unix.Stat_t
+		if err := unix.Lstat(tt.made, &st); err != nil || st.Mode != unix.S_IFDIR|0o755 || st.Uid == 0 {
+			t.Errorf("%s: %+v, %v", cwd, st, err)
+		}
+	}
+	for _, dir := range []string{filepath.Join(home, "readonly"), filepath.Join(elsewhere, "job"), filepath.Join(source, "job2")} {
+		if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+}
+
 // What was to be run, with its secrets, does not outlast the service that laid it; nothing else is touched, and no link
 // is followed.
 func TestLaunchesThatNobodyRead(t *testing.T) {
