@@ -65,7 +65,7 @@ A secret's value is taken from this shell's environment, where others do not see
 	flags.StringVarP(&f.name, "name", "n", "", "a name for people, of at most 80 characters")
 	flags.BoolVarP(&f.keepAlive, "keep-alive", "k", false, "restart it whenever it ends by itself")
 	flags.StringArrayVar(&f.secrets, "secret", nil,
-		"NAME of a variable of this shell to pass on; it is never logged, nor stored unencrypted (repeatable)")
+		"NAME of a variable of this shell to pass on; it is never logged, and stored unencrypted only while the process starts (repeatable)")
 	flags.IntVar(&f.ready.Port, "ready-port", 0, "a TCP port that it listens at when it is ready")
 	flags.StringVar(&f.ready.Command, "ready-command", "",
 		"a command line that ends with code 0 when it is ready")

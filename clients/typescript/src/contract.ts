@@ -1886,7 +1886,11 @@ export interface components {
             cwd?: string;
             /** @description Variables for the command. Names are not empty and have no `=`; neither names nor values have NUL. */
             env?: components["schemas"]["Variables"];
-            /** @description Like `env`, which they override. They are never logged, and never stored on disk in the clear. */
+            /**
+             * @description Like `env`, which they override. They are never logged. What is kept of them is sealed. At each start they are
+             *     in clear in a file of the process's agent, which nobody else but root may read, and which it removes when it has
+             *     read it, before the command begins. What a killed service has left of that is removed at its next start.
+             */
             secrets?: components["schemas"]["Variables"];
             /**
              * @description Restart it whenever it ends by itself.
