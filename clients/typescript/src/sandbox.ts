@@ -121,7 +121,8 @@ export class Sandbox {
 
     /**
      * Comes back to an exec with `detachOnDisconnect`, in place of any caller attached to it. The events are `start`,
-     * then the output after `offset` that is still kept, which is at least the first 64 KiB and the last MiB, with an
+     * then the output after `offset` that is still kept, which is at least the first 64 KiB and the last MiB (less
+     * if it changes between stdout and stderr all the time), with an
      * event `lost` where bytes are missing, then new output. Stdin stays as it is unless something is written. A command that has ended is kept
      * for five minutes, unless it makes room for newer ones.
      */

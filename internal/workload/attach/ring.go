@@ -9,7 +9,8 @@ import (
 )
 
 // What is kept of a command's output, at least, if there is as much: the first KeptHead bytes, and
-// the last Kept bytes. Of output that changes its stream all the time, less is kept.
+// the last Kept bytes. Of output that changes its stream all the time, less is kept: at least the
+// first and the last maxRuns/2 runs.
 const (
 	KeptHead = 64 << 10
 	Kept     = 1 << 20

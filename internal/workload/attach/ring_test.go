@@ -75,6 +75,24 @@ func TestRingOfManyRuns(t *testing.T) {
 	}
 }
 
+// Of output that changes its stream all the time, the papers promise so many pieces of each end.
+func TestManyPiecesOfBothEndsAreKept(t *testing.T) {
+	const promised, piece = 8192, 5
+	var r ring
+	for i := range int64(5 * maxRuns) {
+		r.write(session.Stream(i%2), []byte("line\n"))
+		if first := min(r.end(), promised*piece); r.kept(0) != 0 || r.tail.start() > 0 && r.head.end < first {
+			t.Fatalf("after %d, %d bytes of the first pieces are kept", i, r.head.end)
+		}
+		if last := max(r.end()-promised*piece, 0); r.tail.start() > last {
+			t.Fatalf("after %d, what is kept begins at %d, want %d", i, r.tail.start(), last)
+		}
+	}
+	if r.head.end >= KeptHead || r.end()-r.tail.start() >= Kept {
+		t.Errorf("this does not test pieces: %d and %d bytes are kept", r.head.end, r.end()-r.tail.start())
+	}
+}
+
 // The head ends with a whole character, and what is kept after it begins with one.
 func TestRingKeepsCharactersWhole(t *testing.T) {
 	for shift := range 7 {
