@@ -93,6 +93,26 @@ func (l *lab) handler() http.Handler {
 	})
 }
 
+// behind puts a server between the command line and the API, which passes requests on to next.
+func (l *lab) behind(serve func(next http.Handler, w http.ResponseWriter, req *http.Request)) {
+	l.t.Helper()
+	next := l.handler()
+	listener, err := net.Listen("unix", filepath.Join(l.t.TempDir(), "s"))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	server := httptest.Server{Listener: listener, Config: &http.Server{
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { serve(next, w, req) }),
+		ReadHeaderTimeout: time.Minute,
+	}}
+	server.Start()
+	l.t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	l.socket = listener.Addr().String()
+}
+
 // asked reads the body of the last request to a path that ends so.
 func (l *lab) asked(last string, into any) {
 	l.t.Helper()

@@ -5,12 +5,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"golang.org/x/sys/unix"
@@ -118,6 +122,51 @@ func TestMCPEdit(t *testing.T) {
 	a.holds("write", arguments{"path": "odd\nname", "content": "x"}, false, `"~/project/odd\nname": 1 bytes written`)
 	write(strings.Repeat("x", 4<<20) + "y")
 	a.holds("edit", arguments{"path": "notes", "oldText": "y", "newText": "z"}, true, "it has more than 4194304 bytes")
+}
+
+// Of two calls that change one file at the same time, none undoes the other.
+func TestMCPChangesAtTheSameTime(t *testing.T) {
+	for _, tt := range []struct {
+		tool  string
+		given arguments
+		want  string
+	}{
+		{"edit", arguments{"path": "~/project/notes", "oldText": "two", "newText": "2"}, "1\n2\n"},
+		{"write", arguments{"path": "notes", "content": "three\n", "append": true}, "1\ntwo\nthree\n"},
+	} {
+		t.Run(tt.tool, func(t *testing.T) {
+			l := newLab(t, nil)
+			l.ok("", "write", "--sandbox", "agent-7", "notes", "one\ntwo\n")
+			read, written := make(chan struct{}), make(chan struct{}, 2)
+			var first sync.Once
+			l.behind(func(next http.Handler, w http.ResponseWriter, req *http.Request) {
+				next.ServeHTTP(w, req)
+				switch filepath.Base(req.URL.Path) {
+				case "read":
+					first.Do(func() { // the answer waits for what must not come
+						close(read)
+						select {
+						case <-written:
+						case <-time.After(500 * time.Millisecond):
+						}
+					})
+				case "write":
+					written <- struct{}{}
+				}
+			})
+			a := l.agent("--sandbox", "agent-7")
+			var calls sync.WaitGroup
+			calls.Go(func() {
+				a.holds("edit", arguments{"path": "notes", "oldText": "one", "newText": "1"}, false, "edited; it has")
+			})
+			<-read
+			calls.Go(func() { a.holds(tt.tool, tt.given, false, "notes: ") })
+			calls.Wait()
+			if content, err := os.ReadFile(l.host("/home/project/notes")); err != nil || string(content) != tt.want {
+				t.Errorf("%q, %v", content, err)
+			}
+		})
+	}
 }
 
 func TestMCPReadTellsThatThereIsMore(t *testing.T) {

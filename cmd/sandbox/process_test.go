@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -120,8 +118,8 @@ func TestProcessesAreFound(t *testing.T) {
 // wait outlasts a service that is stopping, then gone, and then there again.
 func TestProcessWaitOutlastsARestart(t *testing.T) {
 	l := newLab(t, nil, three(time.Now())...)
-	next, waits := l.handler(), 0
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	waits := 0
+	l.behind(func(next http.Handler, w http.ResponseWriter, req *http.Request) {
 		if strings.HasSuffix(req.URL.Path, "/wait") {
 			switch waits++; waits {
 			case 1:
@@ -133,16 +131,7 @@ func TestProcessWaitOutlastsARestart(t *testing.T) {
 			}
 		}
 		next.ServeHTTP(w, req)
-	}))
-	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	server.Listener.Close()
-	server.Listener = listener
-	server.Start()
-	t.Cleanup(server.Close)
-	l.socket = listener.Addr().String()
+	})
 	stdout, stderr, err := l.run(t.Context(), "", "process", "wait", "-u", "alice", "p-cccccccccccc")
 	if !errors.Is(err, exitCode(137)) || stdout != "p-cccccccccccc twin: stopped by SIGKILL: \"odd\\n\"\n" || waits != 3 {
 		t.Errorf("%q, %v, asked %d times", stdout, err, waits)

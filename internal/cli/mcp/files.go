@@ -201,12 +201,28 @@ func (s *Server) content(ctx context.Context, target types.Target, follow bool) 
 	return client.Content(got)
 }
 
+// change waits until no other call of this server changes a file. The caller calls done when it has
+// changed its own.
+func (s *Server) change(ctx context.Context) (done func(), err error) {
+	select {
+	case s.changing <- struct{}{}:
+		return func() { <-s.changing }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
 func (s *Server) write(ctx context.Context, _ *mcp.CallToolRequest,
 	in WriteInput) (*mcp.CallToolResult, error) {
 	target, err := s.target("write", in.Path, s.cfg.Bounds.writes)
 	if err != nil {
 		return nil, err
 	}
+	done, err := s.change(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	got, err := s.cfg.Client.Write(ctx, s.cfg.Sandbox, types.Write{
 		Target: target, Seeing: s.seeing(in.Follow), Content: in.Content,
 		Encoding: types.Encoding(in.Encoding), Append: in.Append,
@@ -232,6 +248,11 @@ func (s *Server) edit(ctx context.Context, _ *mcp.CallToolRequest,
 		return nil, errors.New(
 			"oldText is empty: to add to a file, give a text that is there, or use write with append")
 	}
+	done, err := s.change(ctx) // what another call writes between our read and our write would be lost
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	before, err := s.content(ctx, target, in.Follow)
 	if err != nil {
 		return nil, err

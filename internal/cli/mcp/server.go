@@ -38,11 +38,14 @@ type Config struct {
 type Server struct {
 	cfg    Config
 	server *mcp.Server
+	// changing holds a value while a call changes a file. It is one for all files, because a file
+	// may have several names.
+	changing chan struct{}
 }
 
 // New returns a Server. It makes no calls yet.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg}
+	s := &Server{cfg: cfg, changing: make(chan struct{}, 1)}
 	s.server = mcp.NewServer(&mcp.Implementation{Name: "daycare-sandbox", Title: "Sandbox",
 		Version: cfg.Version}, &mcp.ServerOptions{
 		Instructions: s.instructions(),
