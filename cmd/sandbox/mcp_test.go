@@ -3,13 +3,13 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -242,6 +242,84 @@ func raw(t *testing.T, cmd *exec.Cmd, messages ...string) (stdin io.WriteCloser)
 // execCall is a call of exec, as a message.
 const execCall = `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"exec","arguments":{"command":"x"}}}`
 
+// cancelCall cancels execCall, or another call with its id.
+const cancelCall = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2,"reason":"no need"}}`
+
+// answerTo reads answers up to the one to a call. It fails the test if that does not come.
+func answerTo(t *testing.T, answers io.Reader, id int) string {
+	t.Helper()
+	if err := answers.(*os.File).SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	for from := json.NewDecoder(answers); ; {
+		var answer json.RawMessage
+		var to struct{ ID int }
+		if err := errors.Join(from.Decode(&answer), json.Unmarshal(answer, &to)); err != nil {
+			t.Fatalf("no answer to call %d: %v", id, err)
+		}
+		if to.ID == id {
+			return string(answer)
+		}
+	}
+}
+
+// What ends a call that waits for a process does not end the process, and the answer says which one it is.
+func TestMCPWaitingCallIsEnded(t *testing.T) {
+	for name, tt := range map[string]struct {
+		tool string // and its arguments
+		end  func(*exec.Cmd, io.Writer) error
+		want string
+	}{
+		"start, a signal":  {`"process_start","arguments":{"command":"serve","name":"web","readyPort":80,"waitMs":300000}`, signalled, "this server is ending"},
+		"start, cancelled": {`"process_start","arguments":{"command":"serve","name":"web","readyPort":80,"waitMs":300000}`, cancelled, "the call was cancelled"},
+		"wait, a signal":   {`"process_wait","arguments":{"id":"web","waitMs":300000}`, signalled, "this server is ending"},
+		"wait, cancelled":  {`"process_wait","arguments":{"id":"web","waitMs":300000}`, cancelled, "the call was cancelled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, nil)
+			if strings.Contains(tt.tool, "process_wait") {
+				l.Start(process.Intent{Name: "web", Command: "serve"})
+			}
+			waits := make(chan struct{}, 1)
+			l.behind(func(next http.Handler, w http.ResponseWriter, req *http.Request) {
+				if strings.HasSuffix(req.URL.Path, "/wait") {
+					waits <- struct{}{}
+				}
+				next.ServeHTTP(w, req)
+			})
+			cmd := l.command("mcp", "--sandbox", "agent-7")
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			stdin := raw(t, cmd, `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":`+tt.tool+`}}`)
+			<-waits
+			if err := tt.end(cmd, stdin); err != nil {
+				t.Fatal(err)
+			}
+			answer := answerTo(t, out, 2)
+			if all, err := l.Processes("a"); err != nil || len(all) != 1 || all[0].Status != process.Running || !strings.Contains(answer, all[0].ID) {
+				t.Errorf("%d processes, %v; the call was answered %q", len(all), err, answer)
+			}
+			if !strings.Contains(answer, tt.want) || strings.Contains(answer, "was ended") || strings.Contains(answer, "context canceled") {
+				t.Errorf("the call was answered %q", answer)
+			}
+			_ = stdin.Close()
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("it ended with %v", err)
+			}
+		})
+	}
+}
+
+// signalled and cancelled end the call with the id 2.
+func signalled(server *exec.Cmd, _ io.Writer) error { return server.Process.Signal(unix.SIGTERM) }
+
+func cancelled(_ *exec.Cmd, stdin io.Writer) error {
+	_, err := fmt.Fprintln(stdin, cancelCall)
+	return err
+}
+
 // A signal ends the server while a call runs, and the call's command with it.
 func TestMCPEndsBySignals(t *testing.T) {
 	for _, sig := range []syscall.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP} {
@@ -316,26 +394,13 @@ func TestMCPCancelledCall(t *testing.T) {
 	}
 	stdin := raw(t, cmd, execCall)
 	<-began
-	if _, err := fmt.Fprintln(stdin, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2,"reason":"no need"}}`); err != nil {
+	if err := cancelled(cmd, stdin); err != nil {
 		t.Fatal(err)
 	}
 	<-ended
-	if _, err := fmt.Fprintln(stdin, `{"jsonrpc":"2.0","id":4,"method":"ping"}`); err != nil {
-		t.Fatal(err)
-	}
-	var answers []string
-	for from := json.NewDecoder(out); ; {
-		var answer json.RawMessage
-		if err := from.Decode(&answer); err != nil {
-			t.Fatal(err)
-		}
-		answers = append(answers, string(answer))
-		if strings.Contains(string(answer), `"id":4`) {
-			break
-		}
-	}
-	if slices.ContainsFunc(answers, func(answer string) bool { return strings.Contains(answer, "context canceled") }) {
-		t.Errorf("%q", answers)
+	answer := answerTo(t, out, 2)
+	if !strings.Contains(answer, "the call was cancelled: a command that it ran was ended") || strings.Contains(answer, "context canceled") {
+		t.Errorf("the call was answered %q", answer)
 	}
 	_ = stdin.Close()
 	if err := cmd.Wait(); err != nil {

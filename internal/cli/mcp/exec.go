@@ -40,14 +40,17 @@ func (s *Server) runExec(ctx context.Context, req *mcp.CallToolRequest,
 	if in.Stdin != "" {
 		streams.Stdin = strings.NewReader(in.Stdin)
 	}
-	ended := s.progress(ctx, req, &stdout, &stderr)
+	told := s.progress(ctx, req, &stdout, &stderr)
 	result, err := s.cfg.Client.Attach(ctx, s.cfg.Sandbox, e, streams)
-	ended()
+	told()
 	if limit := s.cfg.MaxTimeout.Milliseconds(); err != nil && in.TimeoutMs != nil &&
 		*in.TimeoutMs > limit {
 		return nil, fmt.Errorf(
 			"timeoutMs %d is more than %d: start what takes longer with process_start, and wait for it with process_wait",
 			*in.TimeoutMs, limit)
+	}
+	if why := ended(ctx); err != nil && why != nil {
+		return nil, fmt.Errorf("%w: a command that it ran was ended", why)
 	}
 	if err != nil {
 		return nil, err

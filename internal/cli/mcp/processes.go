@@ -136,6 +136,9 @@ func (s *Server) processStart(ctx context.Context, _ *mcp.CallToolRequest,
 		p.Ready = &types.Ready{Port: in.ReadyPort, Command: in.ReadyCommand}
 	}
 	started, err := s.cfg.Client.StartProcess(ctx, s.cfg.Sandbox, p)
+	if why := ended(ctx); err != nil && why != nil {
+		return nil, fmt.Errorf("%w: process_list says whether the process was started", why)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +158,8 @@ func (s *Server) processStart(ctx context.Context, _ *mcp.CallToolRequest,
 		return text(told + "\nit is ready"), nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s\n[cannot tell whether it is ready: %w]", told, err)
+		return nil, fmt.Errorf("%s\n[cannot tell whether it is ready: %w]", told,
+			cmp.Or(ended(ctx), err))
 	}
 	return s.shown(ctx, waited.Process, ProcessGetInput{}, told+"\n["+notReady(waited, wait)+"]")
 }
@@ -213,6 +217,9 @@ func (s *Server) processWait(ctx context.Context, _ *mcp.CallToolRequest,
 	}
 	waited, err := s.cfg.Client.WaitProcess(ctx, s.cfg.Sandbox, id,
 		client.Wait{Ready: in.Ready, Timeout: wait})
+	if why := ended(ctx); err != nil && why != nil {
+		return nil, fmt.Errorf("%w, but not process %s: wait on with process_wait", why, id)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -248,7 +255,7 @@ func (s *Server) shown(ctx context.Context, p types.Process, in ProcessGetInput,
 		First: in.LogFirst, Lines: cmp.Or(in.LogLines, logLines), Bytes: keptHead + keptTail,
 	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s\n[cannot read its log: %w]", told, cmp.Or(ended(ctx), err))
 	}
 	data, err := client.Decode(log.Data, log.Encoding)
 	if err != nil {

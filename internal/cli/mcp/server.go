@@ -12,7 +12,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -79,20 +79,28 @@ func addTool[In any](s *Server, name, title string, hints mcp.ToolAnnotations, h
 		func(ctx context.Context, req *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any,
 			error) {
 			result, err := handle(ctx, req, in)
-			if cause := context.Cause(ctx); err != nil && errors.Is(cause, context.Canceled) {
-				err = errCancelled
-			} else if err != nil && cause != nil {
-				err = cause
+			if why := ended(ctx); err != nil && why != nil && !errors.Is(err, why) {
+				err = fmt.Errorf("%w; it had no answer yet", why)
 			}
 			return result, nil, err
 		})
 }
 
-// Why a call was ended before its end.
+// Why a call was ended. A handler that knows what became of its work says so in its error.
 var (
-	errCancelled = errors.New("the call was cancelled: a command that it ran was ended")
-	errLeaving   = errors.New("this server is ending: a command that the call ran was ended")
+	errCancelled = errors.New("the call was cancelled")
+	errLeaving   = errors.New("this server is ending, and ends the call")
 )
+
+// ended returns why a call was ended; nil if it was not.
+func ended(ctx context.Context) error {
+	switch cause := context.Cause(ctx); {
+	case cause == nil, errors.Is(cause, errLeaving):
+		return cause
+	default: // by its client, which may also have gone
+		return errCancelled
+	}
+}
 
 // leaveAfter is how long Run waits for calls that are being ended.
 const leaveAfter = 5 * time.Second
@@ -108,7 +116,8 @@ func (s *Server) Run(ctx context.Context, transport mcp.Transport) error {
 			return next(call, method, req)
 		}
 	})
-	calls := &openCalls{Transport: transport, answered: make(chan struct{}, 1)}
+	calls := &openCalls{Transport: transport, open: map[jsonrpc.ID]bool{},
+		answered: make(chan struct{}, 1)}
 	// Calls that are ended are answered.
 	session, err := s.server.Connect(context.WithoutCancel(ctx), calls, nil)
 	if err != nil {
@@ -134,12 +143,14 @@ func (s *Server) Run(ctx context.Context, transport mcp.Transport) error {
 	return err
 }
 
-// openCalls is a transport that counts the calls whose answers have not been written. A session
-// that is being closed drops those of the calls that it still has.
+// openCalls is a transport that knows the calls whose answers have not been written. A session that
+// is being closed drops those of the calls that it still has. It goes by their ids: a second call
+// with the id of an open one is never answered.
 type openCalls struct {
 	mcp.Transport
 	mcp.Connection
-	open     atomic.Int64
+	mu       sync.Mutex
+	open     map[jsonrpc.ID]bool
 	answered chan struct{} // holds a value after an answer
 }
 
@@ -154,7 +165,9 @@ func (o *openCalls) Connect(ctx context.Context) (mcp.Connection, error) {
 func (o *openCalls) Read(ctx context.Context) (jsonrpc.Message, error) {
 	message, err := o.Connection.Read(ctx)
 	if request, is := message.(*jsonrpc.Request); is && request.IsCall() {
-		o.open.Add(1)
+		o.mu.Lock()
+		o.open[request.ID] = true
+		o.mu.Unlock()
 	}
 	return message, err
 }
@@ -162,8 +175,10 @@ func (o *openCalls) Read(ctx context.Context) (jsonrpc.Message, error) {
 // Write implements mcp.Connection.
 func (o *openCalls) Write(ctx context.Context, message jsonrpc.Message) error {
 	err := o.Connection.Write(ctx, message)
-	if _, is := message.(*jsonrpc.Response); is {
-		o.open.Add(-1)
+	if response, is := message.(*jsonrpc.Response); is {
+		o.mu.Lock()
+		delete(o.open, response.ID)
+		o.mu.Unlock()
 		select {
 		case o.answered <- struct{}{}:
 		default:
@@ -174,9 +189,16 @@ func (o *openCalls) Write(ctx context.Context, message jsonrpc.Message) error {
 
 // wait waits until all calls are answered. Only one goroutine may wait.
 func (o *openCalls) wait() {
-	for o.open.Load() > 0 {
+	for o.waiting() > 0 {
 		<-o.answered
 	}
+}
+
+// waiting returns how many calls have no answer yet.
+func (o *openCalls) waiting() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.open)
 }
 
 // instructions returns the text for the agent about all tools.
