@@ -45,23 +45,22 @@ func (l *lab) agent(flags ...string) agent {
 
 type arguments = map[string]any
 
-// call calls a tool, and returns the texts of its result, a line between two. There is nothing beside them.
+// call calls a tool, and returns the text of its result. There is nothing beside it.
 func (a agent) call(tool string, given arguments) (text string, failed bool) {
 	a.t.Helper()
 	result, err := a.CallTool(a.t.Context(), &sdk.CallToolParams{Name: tool, Arguments: given})
 	if err != nil {
 		a.t.Fatalf("%s: %v", tool, err)
 	}
-	var texts []string
+	if len(result.Content) != 1 || result.StructuredContent != nil {
+		a.t.Errorf("%s: its result is no single text: %v %v", tool, result.Content, result.StructuredContent)
+	}
 	for _, content := range result.Content {
 		if part, is := content.(*sdk.TextContent); is {
-			texts = append(texts, part.Text)
+			text += part.Text
 		}
 	}
-	if result.StructuredContent != nil {
-		a.t.Errorf("%s: there is more: %v", tool, result.StructuredContent)
-	}
-	return strings.Join(texts, "\n"), result.IsError
+	return text, result.IsError
 }
 
 // holds calls a tool that succeeds, or fails, with a text in its result.
@@ -175,7 +174,31 @@ func TestMCPReadTellsThatThereIsMore(t *testing.T) {
 	if err := os.WriteFile(l.host("/home/project/notes"), []byte("a\nb\nc\nd\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	l.agent("--sandbox", "agent-7").holds("read", arguments{"path": "notes", "offset": 2, "limit": 2}, false, "[Lines 2 to 3 of 4 are shown. Read on with offset 4.]")
+	a := l.agent("--sandbox", "agent-7")
+	a.holds("read", arguments{"path": "notes", "offset": 2, "limit": 2}, false, "b\nc\n[Lines 2 to 3 of 4 are shown. Read on with offset 4.]")
+	a.holds("read", arguments{"path": "notes", "encoding": "base64", "skipBytes": 6}, false, "ZAo=")
+	if err := os.WriteFile(l.host("/home/project/notes"), make([]byte, 49152+1), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	a.holds("read", arguments{"path": "notes", "encoding": "base64"}, false, "AA\n[Bytes 1 to 49152 of 49153 are shown. Read on with skipBytes 49152.]")
+}
+
+func TestMCPTellsThatALogIsCut(t *testing.T) {
+	l := newLab(t, nil)
+	line := strings.Repeat("x", 5000)
+	l.Print(l.Start(process.Intent{Name: "web", Command: "x"}), "begin"+strings.Repeat(line+"\n", 20)+"end")
+	a := l.agent("--sandbox", "agent-7")
+	for _, tt := range []struct {
+		given arguments
+		want  string
+	}{
+		{arguments{"id": "web"}, "[the lines have more than 30000 bytes: these are the last ones]\n[log]\nxxx"},
+		{arguments{"id": "web", "logFirst": true}, "[the lines have more than 30000 bytes: these are the first ones]\n[log]\nbegin"},
+		{arguments{"id": "web", "logLines": 2}, "}\n[log]\nxxx"},
+	} {
+		a.holds("process_get", tt.given, false, tt.want)
+	}
+	a.holds("process_wait", arguments{"id": "web", "waitMs": 1}, false, "these are the last ones")
 }
 
 func TestMCPProcesses(t *testing.T) {

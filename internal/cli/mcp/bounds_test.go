@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -126,7 +127,7 @@ func TestClipped(t *testing.T) {
 			if n <= keptHead+keptTail && got != all {
 				t.Errorf("%d bytes in pieces of %d: %d", n, piece, len(got))
 			}
-			if n > keptHead+keptTail && (!strings.HasPrefix(got, all[:keptHead]) || !strings.HasSuffix(got, all[n-keptTail:]) || !strings.Contains(got, "bytes are left out here")) {
+			if n > keptHead+keptTail && (!strings.HasPrefix(got, all[:keptHead]) || !strings.HasSuffix(got, all[n-keptTail:]) || !strings.Contains(got, fmt.Sprintf("\n[%d bytes are left out here", n-keptHead-keptTail))) {
 				t.Errorf("%d bytes in pieces of %d: %d", n, piece, len(got))
 			}
 			if len(c.tail) > 2*keptTail+piece {

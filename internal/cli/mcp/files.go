@@ -137,11 +137,18 @@ func (s *Server) read(ctx context.Context, _ *mcp.CallToolRequest,
 	if got.Type == types.ReadBinary {
 		return text(aboutBytes(got)), nil
 	}
-	result := text(got.Content)
 	if got.Lines != nil && got.Notice != "" {
-		result.Content = append(result.Content, &mcp.TextContent{Text: "[" + got.Notice + "]"})
+		return partText(got.Content, got.Notice), nil
 	}
-	return result, nil
+	return text(got.Content), nil
+}
+
+// partText returns a part of a file, with a notice about the rest.
+func partText(part, notice string) *mcp.CallToolResult {
+	if part != "" && !strings.HasSuffix(part, "\n") {
+		part += "\n"
+	}
+	return text(part + "[" + notice + "]")
 }
 
 // aboutBytes says what a file is that is no text, and how to have it.
@@ -182,13 +189,13 @@ func (s *Server) readBytes(ctx context.Context, target types.Target,
 			len(data))
 	}
 	end := min(first+bytesAtOnce, len(data))
-	result := text(base64.StdEncoding.EncodeToString(data[first:end]))
-	if end < len(data) {
-		notice := fmt.Sprintf("[Bytes %d to %d of %d are shown. Read on with skipBytes %d.]",
-			first+1, end, len(data), end)
-		result.Content = append(result.Content, &mcp.TextContent{Text: notice})
+	part := base64.StdEncoding.EncodeToString(data[first:end])
+	if end == len(data) {
+		return text(part), nil
 	}
-	return result, nil
+	return partText(part,
+		fmt.Sprintf("Bytes %d to %d of %d are shown. Read on with skipBytes %d.", first+1, end,
+			len(data), end)), nil
 }
 
 // content reads the bytes of a file.

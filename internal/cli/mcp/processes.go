@@ -264,6 +264,14 @@ func (s *Server) shown(ctx context.Context, p types.Process, in ProcessGetInput,
 	if log.Notice != "" {
 		told += "\n[" + log.Notice + "]"
 	}
+	if log.Truncated {
+		which := "last"
+		if in.LogFirst {
+			which = "first"
+		}
+		told += fmt.Sprintf("\n[the lines have more than %d bytes: these are the %s ones]",
+			keptHead+keptTail, which)
+	}
 	return text(told + "\n[log]\n" + asText(data)), nil
 }
 
