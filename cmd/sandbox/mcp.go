@@ -114,7 +114,8 @@ func (f mcpFlags) config(ctx context.Context, c *client.Client) (mcp.Config, err
 		Client: c, Sandbox: id, Version: version.String(),
 		MaxTimeout: time.Duration(health.MaxTimeoutMs) * time.Millisecond,
 		Bounds: mcp.Bounds{
-			Grants: grants, Domains: domains, PackageManagers: f.managers, Expose: f.expose,
+			Grants: grants, Held: f.sandbox != "", Domains: domains, PackageManagers: f.managers,
+			Expose:     f.expose,
 			WorkingDir: box.Permissions.WorkingDir,
 			Home:       path.Join(health.UsersDir, box.UserID, "home"),
 		},

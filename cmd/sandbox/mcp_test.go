@@ -201,6 +201,39 @@ func TestMCPTellsThatALogIsCut(t *testing.T) {
 	a.holds("process_wait", arguments{"id": "web", "waitMs": 1}, false, "these are the last ones")
 }
 
+// A refusal says what to do in the words of the tools and of this server's flags.
+func TestMCPRefusalsAdviseWhatThereIs(t *testing.T) {
+	l := newLab(t, nil)
+	l.mkdir("project")
+	l.Start(process.Intent{Name: "job", Command: "x"})
+	large := func(name, begin string, size int64) {
+		file := l.host("/home/project/" + name)
+		if err := errors.Join(os.WriteFile(file, []byte(begin), 0o644), os.Truncate(file, size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	large("picture", "\x89PNG\r\n\x1a\n", 8<<20)
+	large("text", "x", 600<<20)
+	held, own := l.agent("--sandbox", "agent-7"), l.agent("--user", "alice")
+	for _, tt := range []struct {
+		agent
+		tool  string
+		given arguments
+		want  string
+	}{
+		{held, "read", arguments{"path": "picture"}, "(read.maxImage); read its bytes with encoding base64"},
+		{held, "read", arguments{"path": "text", "text": "lossy"}, "too many to count its lines; read a part of it with exec"},
+		{held, "read", arguments{"path": "text", "encoding": "base64"}, "more than 33554432; read a part of it with exec"},
+		{held, "edit", arguments{"path": "text", "oldText": "x", "newText": "y"}, "it has more than 4194304 bytes; edit it with exec"},
+		{held, "process_wait", arguments{"id": "job", "ready": true}, "it was started without readyPort or readyCommand"},
+		{held, "process_start", arguments{"command": "x", "readyPort": 70000}, "readyPort 70000 is not between 1 and 65535"},
+		{held, "exec", arguments{"command": "x", "permissions": []string{"@events"}}, "a call may ask for @workspace, @network; whoever registers the sandbox can have it hold more"},
+		{own, "exec", arguments{"command": "x", "permissions": []string{"@events"}}, "a call may ask for none; the operator of this server can grant more with --grant"},
+	} {
+		tt.holds(tt.tool, tt.given, true, tt.want)
+	}
+}
+
 func TestMCPProcesses(t *testing.T) {
 	l := newLab(t, nil)
 	a := l.agent("--sandbox", "agent-7", "--expose")

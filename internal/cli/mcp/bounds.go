@@ -16,6 +16,9 @@ import (
 type Bounds struct {
 	// Grants are tags: @workspace, @network, @events, @write:/path, @read:/path.
 	Grants []string
+	// Held reports whether Grants are what a registered sandbox holds, which no flag of this server
+	// extends.
+	Held bool
 	// Domains and PackageManagers are what calls may ask to reach. If both are empty, a call with
 	// @network may name any domain.
 	Domains         policy.Domains
@@ -60,9 +63,13 @@ func (b Bounds) tags(tags []string) ([]string, error) {
 }
 
 func (b Bounds) notGranted(tag string) error {
+	remedy := "the operator of this server can grant more with --grant"
+	if b.Held {
+		remedy = "whoever registers the sandbox can have it hold more"
+	}
 	return fmt.Errorf(
-		"permissions: %s is not granted to this sandbox: a call may ask for %s; the operator of this server can grant more with --grant",
-		tag, orNone(b.Grants))
+		"permissions: %s is not granted to this sandbox: a call may ask for %s; %s", tag,
+		orNone(b.Grants), remedy)
 }
 
 // names checks the domains and package managers that a call asks to reach.

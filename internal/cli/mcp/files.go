@@ -25,7 +25,7 @@ type ReadInput struct {
 	Limit  *int   `json:"limit,omitempty" jsonschema:"how many lines to read; at most 2000 come at a time"`
 	// SkipBytes is also the first byte with Encoding, which has no lines.
 	SkipBytes *int   `json:"skipBytes,omitempty" jsonschema:"how many bytes of the first line, or with encoding of the file, to leave out"`
-	Encoding  string `json:"encoding,omitempty" jsonschema:"base64 to read the bytes of any file, 49152 at a time"`
+	Encoding  string `json:"encoding,omitempty" jsonschema:"base64 to read the bytes of any file of at most 32 MiB, 49152 at a time; read parts of a larger one with exec"`
 	Text      string `json:"text,omitempty" jsonschema:"lossy to read as text what is not UTF-8; do not write that back"`
 }
 
@@ -261,10 +261,12 @@ func (s *Server) edit(ctx context.Context, _ *mcp.CallToolRequest,
 	}
 	defer done()
 	before, err := s.content(ctx, target, in.Follow)
-	if err != nil {
+	refused, is := errors.AsType[*client.Error](err)
+	large := is && refused.Kind == types.TooLarge // for any read
+	if err != nil && !large {
 		return nil, err
 	}
-	if len(before) > maxEdit {
+	if large || len(before) > maxEdit {
 		return nil, fmt.Errorf("cannot edit %q: it has more than %d bytes; edit it with exec",
 			in.Path, maxEdit)
 	}

@@ -82,6 +82,9 @@ func addTool[In any](s *Server, name, title string, hints mcp.ToolAnnotations, h
 			if why := ended(ctx); err != nil && why != nil && !errors.Is(err, why) {
 				err = fmt.Errorf("%w; it had no answer yet", why)
 			}
+			if err != nil {
+				err = errors.New(inTools.Replace(err.Error()))
+			}
 			return result, nil, err
 		})
 }

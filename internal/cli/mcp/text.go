@@ -14,6 +14,15 @@ import (
 	"github.com/daycare-run/sandbox/internal/utf8cut"
 )
 
+// inTools says in the words of the tools what a message of the service says in the API's.
+var inTools = strings.NewReplacer(
+	"read it with binary, or download it", "read its bytes with encoding base64",
+	"download it, or a part of it", "read a part of it with exec",
+	"it was started without ready", "it was started without readyPort or readyCommand",
+	"ready.command", "readyCommand",
+	"ready.port", "readyPort",
+)
+
 // An output is cut to its first and last bytes: more would only fill the agent's memory.
 const (
 	keptHead = 20_000
