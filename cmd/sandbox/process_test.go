@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -142,6 +143,55 @@ func TestProcessWaitOutlastsARestart(t *testing.T) {
 	l.socket = filepath.Join(t.TempDir(), "none") // never there, so nothing is waited for
 	if _, _, err := l.run(t.Context(), "", "process", "wait", "-u", "alice", "p-cccccccccccc"); err == nil || !strings.Contains(err.Error(), "is sandboxd running?") {
 		t.Error(err)
+	}
+}
+
+// wait gives up when nothing has answered for two minutes. Outages with the service in between are not added up.
+func TestProcessWaitGivesUp(t *testing.T) {
+	type outage struct{ from, to time.Duration }
+	for name, tt := range map[string]struct {
+		outages []outage
+		limit   time.Duration
+		gone    time.Duration // when it gives up, about; 0 if it does not
+	}{
+		"two outages":    {[]outage{{10 * time.Second, 110 * time.Second}, {150 * time.Second, 250 * time.Second}}, 0, 0},
+		"after an hour":  {[]outage{{time.Hour, time.Hour + time.Minute}}, 0, 0},
+		"a long outage":  {[]outage{{time.Minute, time.Hour}}, 0, 3 * time.Minute},
+		"a limit":        {[]outage{{time.Minute, time.Hour}}, 2 * time.Minute, 2 * time.Minute},
+		"the second one": {[]outage{{time.Minute, 2 * time.Minute}, {3 * time.Minute, time.Hour}}, 0, 5 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun, lost := time.Now(), errors.New("no service answers")
+				end := begun.Add(2 * time.Hour)
+				// next returns how long it is until an outage begins, which is not more than 0 in one.
+				next := func() time.Duration {
+					for _, o := range tt.outages {
+						if now := time.Since(begun); now < o.to {
+							return o.from - now
+						}
+					}
+					return time.Until(end)
+				}
+				var notices strings.Builder
+				_, err := outwait(t.Context(), &notices, client.Wait{Timeout: tt.limit},
+					func(client.Wait) (types.WaitedProcess, error) {
+						time.Sleep(max(next(), 0))
+						if time.Now().Before(end) {
+							return types.WaitedProcess{}, lost
+						}
+						return types.WaitedProcess{}, nil
+					},
+					func() bool { return next() > 0 })
+				took := time.Since(begun)
+				if gaveUp := errors.Is(err, lost); gaveUp != (tt.gone != 0) || gaveUp && (took-tt.gone).Abs() > 5*time.Second {
+					t.Errorf("%v after %s", err, took)
+				}
+				if got := notices.String(); got != "sandbox: waiting for the service: no service answers\n" {
+					t.Errorf("%q", got)
+				}
+			})
+		})
 	}
 }
 

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -64,7 +66,15 @@ func waitProcess(cmd *cobra.Command, c *client.Client, id, word string, w client
 	if _, err := c.Process(cmd.Context(), id, processID); err != nil {
 		return err // what cannot be reached at first is not waited for
 	}
-	waited, err := outwait(cmd, c, id, processID, w)
+	ctx := cmd.Context()
+	waited, err := outwait(ctx, cmd.ErrOrStderr(), w,
+		func(w client.Wait) (types.WaitedProcess, error) {
+			return c.WaitProcess(ctx, id, processID, w)
+		},
+		func() bool {
+			_, err := c.Process(ctx, id, processID)
+			return err == nil || !stopped(err)
+		})
 	if err != nil {
 		return err
 	}
@@ -98,24 +108,25 @@ func waitProcess(cmd *cobra.Command, c *client.Client, id, word string, w client
 	return nil
 }
 
-// outwait is WaitProcess, but goes on when the service is started again meanwhile.
-func outwait(cmd *cobra.Command, c *client.Client, id, processID string,
-	w client.Wait) (waited types.WaitedProcess, err error) {
-	ctx, begun, limit := cmd.Context(), time.Now(), w.Timeout
-	var away time.Time // since when nothing has answered
+// outwait waits for a process with wait, but goes on when the service is started again meanwhile.
+// there reports whether the service answers.
+func outwait(ctx context.Context, notices io.Writer, w client.Wait,
+	wait func(client.Wait) (types.WaitedProcess, error),
+	there func() bool) (waited types.WaitedProcess, err error) {
+	begun, limit := time.Now(), w.Timeout
+	var away time.Time // since when nothing has answered; zero if something has
+	told := false
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		asked := time.Now()
-		waited, err = c.WaitProcess(ctx, id, processID, w)
+		waited, err = wait(w)
 		if err == nil || !stopped(err) || ctx.Err() != nil {
 			return waited, err
 		}
-		switch {
-		case away.IsZero():
-			fmt.Fprintf(cmd.ErrOrStderr(), "sandbox: waiting for the service: %s\n",
-				printable(err.Error()))
+		if !told {
+			fmt.Fprintf(notices, "sandbox: waiting for the service: %s\n", printable(err.Error()))
+			told = true
+		}
+		if away.IsZero() {
 			away = time.Now()
-		case time.Since(asked) > time.Minute: // it was back in between
-			away, pause = time.Now(), 100*time.Millisecond
 		}
 		if time.Since(away) > maxAway || limit > 0 && time.Since(begun)+pause >= limit {
 			return waited, err
@@ -124,6 +135,9 @@ func outwait(cmd *cobra.Command, c *client.Client, id, processID string,
 		case <-ctx.Done():
 			return waited, err
 		case <-time.After(pause):
+		}
+		if there() {
+			away = time.Time{}
 		}
 		if limit > 0 {
 			w.Timeout = max(limit-time.Since(begun), time.Millisecond)
