@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"iter"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -42,9 +45,14 @@ It tells on stderr what has ended. If it fails half-way, it says so: run it agai
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c := a.client()
 			defer c.Close()
-			stop := tellRemovals(cmd.Context(), c, args[0], cmd.ErrOrStderr())
+			follow := client.EventQuery{UserID: args[0],
+				Kinds: []types.ServiceKind{types.ServiceProcess, types.ServiceContainer}}
+			finish := tellRemovals(cmd.Context(),
+				func(ctx context.Context) iter.Seq2[types.ServiceEvent, error] {
+					return c.Events(ctx, follow)
+				}, cmd.ErrOrStderr())
 			removed, err := c.RemoveUser(cmd.Context(), args[0], home)
-			stop()
+			finish(removed)
 			return show(cmd, asJSON, removed, err, printRemovedUser)
 		},
 	}
@@ -54,17 +62,24 @@ It tells on stderr what has ended. If it fails half-way, it says so: run it agai
 	return cmd
 }
 
-// tellRemovals prints which processes and containers of a user are removed, until stop is called.
-func tellRemovals(ctx context.Context, c *client.Client, user string, to io.Writer) (stop func()) {
+// lastRemovals is how long the events of what is removed may come after the answer.
+const lastRemovals = time.Second
+
+// tellRemovals prints which processes and containers are removed, as the events of a user tell,
+// until the caller calls finish. That waits for the events of all that was removed, for a bounded
+// time.
+func tellRemovals(ctx context.Context,
+	events func(context.Context) iter.Seq2[types.ServiceEvent, error],
+	to io.Writer) (finish func(types.RemovedUser)) {
 	ctx, cancel := context.WithCancel(ctx)
 	var telling sync.WaitGroup
-	begun := make(chan struct{})
+	var processes, containers atomic.Int64
+	begun, told := make(chan struct{}), make(chan struct{}, 1)
 	telling.Go(func() {
+		defer cancel()
 		begin := sync.OnceFunc(func() { close(begun) })
 		defer begin()
-		follow := client.EventQuery{UserID: user,
-			Kinds: []types.ServiceKind{types.ServiceProcess, types.ServiceContainer}}
-		for event, err := range c.Events(ctx, follow) {
+		for event, err := range events(ctx) {
 			begin()
 			switch {
 			case err != nil:
@@ -72,13 +87,33 @@ func tellRemovals(ctx context.Context, c *client.Client, user string, to io.Writ
 			case event.Process != nil && event.Process.Status == "removed":
 				fmt.Fprintf(to, "removed process %s %s\n", printable(event.Process.ID),
 					printable(event.Process.Name))
+				processes.Add(1)
 			case event.Container != nil && event.Container.State == "removed":
 				fmt.Fprintf(to, "removed container %s\n", printable(event.Container.Name))
+				containers.Add(1)
+			}
+			select {
+			case told <- struct{}{}:
+			default:
 			}
 		}
 	})
 	<-begun
-	return func() { cancel(); telling.Wait() }
+	return func(removed types.RemovedUser) {
+		defer telling.Wait()
+		defer cancel()
+		late := time.After(lastRemovals)
+		for processes.Load() < int64(removed.Processes) ||
+			containers.Load() < int64(removed.Containers) {
+			select {
+			case <-told:
+			case <-ctx.Done(): // there are no more events
+				return
+			case <-late:
+				return
+			}
+		}
+	}
 }
 
 func printRemovedUser(out io.Writer, r types.RemovedUser) error {
