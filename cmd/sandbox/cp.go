@@ -40,9 +40,9 @@ was. A file that grows meanwhile is copied as long as it was when the copy began
 With -r, if DST is a directory, SRC keeps its name in it; otherwise the copy of SRC is DST. What is in SRC comes
 to what is there already. SRC may end with /. to copy what is in it alone. Symbolic links in SRC are copied as
 they are, wherever they lead, and none is followed on either side: one that stands where a directory or file is to
-be written is an error. FIFOs, sockets, devices, what the sandbox may not see and what is in other mounts are not
-copied, and counted at the end. Directories get the owner's right to change them; times are not copied. A copy that
-fails or is interrupted leaves what it has written, whole files only, and says so.`,
+be written is an error. FIFOs, sockets and devices are not copied, nor out of the sandbox what it may not see and
+what is in other mounts; they are counted at the end. Directories get the owner's right to change them; times are
+not copied. A copy that fails or is interrupted leaves what it has written, whole files only, and says so.`,
 		Example: `  sandbox cp --user alice ./data.csv :data.csv
   sandbox cp --user alice :out.bin .
   sandbox cp --user alice -r ./src :

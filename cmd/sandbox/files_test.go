@@ -46,6 +46,14 @@ func TestReadAndWrite(t *testing.T) {
 	if err != nil || !strings.HasPrefix(stdout, "buy milk\n") || stderr != "sandbox: 1 of 2 lines; --raw prints all of them, --offset 2 the next\n" || stdout != "buy milk\n" {
 		t.Errorf("%q %q %v", stdout, stderr, err)
 	}
+	l.File("large", strings.Repeat("a\n", 16<<20)+"b\n")
+	stdout, stderr, err = l.run(t.Context(), "", "read", "-u", "alice", "--limit", "1", "large")
+	if err != nil || stdout != "a\n" || stderr != "sandbox: 1 of 16777217 lines; --offset 2 prints the next\n" {
+		t.Errorf("%q %q %v", stdout, stderr, err)
+	}
+	if _, _, err := l.run(t.Context(), "", "read", "-u", "alice", "--raw", "large"); err == nil || !strings.Contains(inFlags.Replace(err.Error()), "more than 33554432; use sandbox cp") {
+		t.Error(err)
+	}
 	if _, _, err := l.run(t.Context(), "", "read", "-u", "alice", "--offset", "0", "notes.txt"); err == nil || !strings.Contains(err.Error(), "offset 0") {
 		t.Error(err)
 	}

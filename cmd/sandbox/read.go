@@ -25,7 +25,8 @@ func readCommand(a *app) *cobra.Command {
 inside, or from the home as '~/…' (quoted, because the shell would put your own home there).
 
 A long text is cut, and a notice on stderr says how to go on; --raw prints all of it. Of an image, of what is
-not UTF-8, or of any file with --binary, the bytes are printed. To copy a file as it is, use "sandbox cp".`,
+not UTF-8, or of any file with --binary, the bytes are printed. What is printed whole may have 32 MiB at most. To
+copy a file of any size as it is, use "sandbox cp".`,
 		Example: `  sandbox read --user alice notes.txt
   sandbox read --user alice --offset 2001 --limit 500 '~/logs/build.log'
   sandbox read --user alice --binary model.bin | sha256sum`,
@@ -38,8 +39,8 @@ not UTF-8, or of any file with --binary, the bytes are printed. To copy a file a
 	flags.BoolVar(&lossy, "lossy", false, "print as text what is not UTF-8, with U+FFFD in it")
 	flags.BoolVarP(&r.Follow, "dereference", "L", false,
 		"if PATH is a symbolic link, print what it leads to")
-	flags.BoolVar(&r.Raw, "raw", false, "print all of a text, without cutting it")
-	flags.BoolVar(&r.Binary, "binary", false, "print the bytes, whatever they are")
+	flags.BoolVar(&r.Raw, "raw", false, "print all of a text of at most 32 MiB, without cutting it")
+	flags.BoolVar(&r.Binary, "binary", false, "print the bytes, whatever they are, of a file of at most 32 MiB")
 	return asks(a, &target{}, cmd,
 		func(ctx context.Context, c *client.Client, id string, args []string) (types.ReadResult,
 			error) {
@@ -76,11 +77,17 @@ func printContent(out, notices io.Writer, r types.ReadResult) error {
 		return err
 	}
 	if r.Lines != nil && r.Truncated {
-		fmt.Fprintf(notices, "sandbox: %d of %d lines; --raw prints all of them, %s the next\n",
-			r.OutputLines, r.TotalLines, flagsOf(r.Next))
+		on := "--raw prints all of them, " + flagsOf(r.Next) + " the next"
+		if r.Bytes > maxWhole {
+			on = flagsOf(r.Next) + " prints the next"
+		}
+		fmt.Fprintf(notices, "sandbox: %d of %d lines; %s\n", r.OutputLines, r.TotalLines, on)
 	}
 	return nil
 }
+
+// maxWhole is the largest file that the service returns whole.
+const maxWhole = 32 << 20
 
 // flagsOf returns the flags that read on.
 func flagsOf(next *types.ReadOn) string {

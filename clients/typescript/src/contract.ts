@@ -1633,12 +1633,12 @@ export interface components {
              */
             text?: "lossy";
             /**
-             * @description Return a text whole.
+             * @description Return a text whole; it may have 32 MiB at most.
              * @default false
              */
             raw?: boolean;
             /**
-             * @description Return the bytes, whatever they are.
+             * @description Return the bytes, whatever they are; there may be 32 MiB at most.
              * @default false
              */
             binary?: boolean;
