@@ -67,7 +67,7 @@ func (a agent) call(tool string, given arguments) (text string, failed bool) {
 func (a agent) holds(tool string, given arguments, fails bool, want string) {
 	a.t.Helper()
 	if text, failed := a.call(tool, given); failed != fails || !strings.Contains(text, want) {
-		a.t.Errorf("%s %v: %q, failed %t, want %q", tool, given, text, failed, want)
+		a.t.Errorf("%s %v: %.1000q, failed %t, want %q", tool, given, text, failed, want)
 	}
 }
 
