@@ -56,7 +56,8 @@ With --detach-on-disconnect the command goes on when the connection is lost, and
 closed: "sandbox attach" comes back to it.
 
 exec exits with the command's exit code. 128+N means that signal N ended it, 124 that
-its time was up, and 125 that it could not be run. Ctrl-C goes to the command; unless -it was given, the third one
+its time was up, and 125 that it could not be run. Ctrl-C goes to the command, and so do SIGTERM, SIGHUP, SIGQUIT,
+SIGUSR1 and SIGUSR2; unless -it was given, the third Ctrl-C in a row, with no more than ten seconds between them,
 cuts the connection, which ends it unless --detach-on-disconnect was given ("sandbox attach --kill" does then).
 So does a stdin that cannot be read to its end, with -i.`,
 		Example: `  sandbox exec --user alice -it
@@ -202,25 +203,43 @@ type cutOff syscall.Signal
 
 func (c cutOff) Error() string { return syscall.Signal(c).String() }
 
-// patience is how many interrupts the command gets before the connection is cut.
-const patience = 2
+// patience is how many interrupts in a row the command gets before the connection is cut. They are
+// in a row if there is no more than inARow between each and the next.
+const (
+	patience = 2
+	inARow   = 10 * time.Second
+)
+
+// interrupts counts interrupts in a row.
+type interrupts struct {
+	count int
+	last  time.Time
+}
+
+// cut reports whether an interrupt that comes now cuts the connection.
+func (i *interrupts) cut(now time.Time) bool {
+	if now.Sub(i.last) > inARow {
+		i.count = 0
+	}
+	i.count++
+	i.last = now
+	return i.count > patience
+}
 
 // relaySignals passes on the signals that a terminal or a caller sends us, until ctx ends. It does
 // not pass SIGHUP on to a command that goes on without us.
 func relaySignals(ctx context.Context, cut context.CancelCauseFunc, goesOn bool) <-chan string {
 	came := make(chan os.Signal, 16)
-	signal.Notify(came, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
+	signal.Notify(came, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1,
+		unix.SIGUSR2)
 	names := make(chan string, 16)
 	go func() {
 		// Notify stays on: an interrupt that comes while we exit must not change the exit code.
-		for interrupts := 0; ; {
+		for row := (interrupts{}); ; {
 			select {
 			case s := <-came:
-				if s == unix.SIGINT {
-					interrupts++
-				}
 				number, _ := s.(syscall.Signal)
-				if interrupts > patience || goesOn && s == unix.SIGHUP {
+				if s == unix.SIGINT && row.cut(time.Now()) || goesOn && s == unix.SIGHUP {
 					cut(cutOff(number))
 					return
 				}
