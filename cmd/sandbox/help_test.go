@@ -5,12 +5,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/daycare-run/sandbox/internal/cli/wrapper"
 	"github.com/daycare-run/sandbox/internal/version"
 )
 
@@ -84,6 +87,19 @@ func checkTakes(t *testing.T, args []string) {
 	}
 	if err != nil {
 		t.Errorf("%q: %v", args, err)
+	}
+}
+
+// The wrapper's page refers to the help for the keys of a settings file.
+func TestHelpHasAllKeysOfSettings(t *testing.T) {
+	help := rootCommand().Long
+	for _, of := range []reflect.Type{reflect.TypeFor[wrapper.Settings](), reflect.TypeFor[wrapper.Filesystem](), reflect.TypeFor[wrapper.Network]()} {
+		for _, field := range reflect.VisibleFields(of) {
+			key := field.Tag.Get("json")
+			if key != "" && !regexp.MustCompile(`\b`+key+`\b`).MatchString(help) {
+				t.Errorf("the help does not name %s", key)
+			}
+		}
 	}
 }
 

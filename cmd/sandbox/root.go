@@ -32,7 +32,8 @@ when it does not work.
 
 With --settings it is a wrapper: it runs one command in the current directory, under a settings file in
 the form of sandbox-runtime (srt). What comes after -- is passed on as it is; a single argument that is
-more than a word is a command line for the shell. Stdin, output, signals and the exit code are the command's.
+more than a word is a command line for the shell. Stdin, output, signals and the exit code are the command's;
+"sandbox exec --help" says which signals, and how Ctrl-C cuts the connection.
 
   {"filesystem": {"denyRead": [".env"], "allowWrite": ["."], "denyWrite": [".git"]},
    "network": {"allowedDomains": ["*.example.org"], "deniedDomains": ["admin.example.org"]}}
@@ -44,9 +45,18 @@ sees nothing else of the host but the home of its user (--user, or else "wrapper
 owner of that home, who must have access to the directory's files.
 
 Paths are the host's, also in denyRead of what is in a home; they may begin with ~/ or be relative to the
-current directory; a path includes everything below it. srt's own list of files
-that are never written does not apply: name them in denyWrite. FILE may also be the sandbox.json of a durable
-process: then the command gets what the process was granted.
+current directory; a path includes everything below it. allowRead takes a directory back that denyRead would
+hide, as a whole. srt's own list of files that are never written does not apply: name them in denyWrite.
+
+Keys that would open more are refused: filesystem.disabled, network.allowUnixSockets, .allowAllUnixSockets,
+.mitmProxy, .tlsTerminate and .filterRequest, credentials, allowAppleEvents and enableWeakerNetworkIsolation.
+srt's others have no effect, and a warning where that matters: filesystem.allowGitConfig,
+network.deniedDomainReasons, .strictAllowlist, .allowLocalBinding, .allowMachLookup, .httpProxyPort,
+.socksProxyPort and .parentProxy, enableWeakerNestedSandbox, allowPty, ignoreViolations, ripgrep,
+mandatoryDenySearchDepth, seccomp, bwrapPath, socatPath, javaAgentJarPath, windows and git. Any other key is
+an error.
+
+FILE may also be the sandbox.json of a durable process: then the command gets what the process was granted.
 
 The service is found at --socket, or $SANDBOX_SOCKET. A service on TCP is found at --url, or $SANDBOX_URL, and
 needs the token in --token-file, or $SANDBOX_TOKEN_FILE. The files for TLS may also be named by
