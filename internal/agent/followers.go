@@ -17,8 +17,6 @@ import (
 // only slow; then it is cut off. What waited for the last follower when it left is kept for the
 // next one.
 type followers struct {
-	patience time.Duration // how long the command waits for a follower that takes nothing
-
 	mu   sync.Mutex
 	all  map[*follower]bool
 	kept []piece // not given to any follower yet
@@ -45,7 +43,8 @@ const (
 	// ones are put together.
 	pieceOverhead = 64
 	keptPiece     = 4 << 10
-	// followPatience is long for a network and short for a command.
+	// followPatience is how long the command waits for a follower that takes nothing: long for a
+	// network and short for a command.
 	followPatience = 10 * time.Second
 	// maxFollowers bounds the followers of one command.
 	maxFollowers = 32
@@ -54,7 +53,7 @@ const (
 func (p piece) cost() int { return len(p.data) + pieceOverhead }
 
 func newFollowers() *followers {
-	return &followers{patience: followPatience, all: map[*follower]bool{}}
+	return &followers{all: map[*follower]bool{}}
 }
 
 // follower is one follower of a command. The mutex of its followers covers waiting, size, lost and
@@ -120,7 +119,7 @@ func (fs *followers) write(kind wire.Kind, data []byte) {
 	}
 	// All of them together have that long.
 	expired := make(chan struct{})
-	defer time.AfterFunc(fs.patience, func() { close(expired) }).Stop()
+	defer time.AfterFunc(followPatience, func() { close(expired) }).Stop()
 	for _, f := range full {
 		taken = fs.await(f, p, expired) || taken
 	}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/libp2p/go-yamux/v5"
@@ -217,35 +218,46 @@ func TestPersistentTimeout(t *testing.T) {
 	})
 }
 
-// One who follows and takes nothing is cut off, and the others get all.
+// One who follows and takes nothing is cut off after the ten seconds that docs/e2b.md tells, and the others get all, one that is
+// only slow as well.
 func TestFollowersOfWhomOneIsStuck(t *testing.T) {
-	fs := newFollowers()
-	fs.patience = 10 * time.Millisecond
-	stuck, reads := fs.join(), fs.join()
-	sum := make(chan int)
-	go func() {
-		total := 0
-		for {
-			n, more := reads.next()
-			for _, p := range n.pieces {
-				total += len(p.data)
+	const pieces, size, patience = 100, 64 << 10, 10 * time.Second
+	for _, slow := range []time.Duration{0, patience - time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			fs := newFollowers()
+			stuck, reads := fs.join(), fs.join()
+			sum := make(chan int)
+			go func() {
+				total := 0
+				for {
+					n, more := reads.next()
+					for _, p := range n.pieces {
+						total += len(p.data)
+					}
+					if n.exit != nil || n.cut || !more {
+						sum <- total
+						return
+					}
+					time.Sleep(slow)
+				}
+			}()
+			begun, waited := time.Now(), time.Duration(0)
+			for range pieces {
+				before := time.Now()
+				fs.write(wire.KindStdout, make([]byte, size))
+				waited = max(waited, time.Since(before))
 			}
-			if n.exit != nil || n.cut || !more {
-				sum <- total
-				return
+			fs.end(wire.Exit{})
+			if took := time.Since(begun); waited != patience || slow == 0 && took != patience {
+				t.Errorf("a write waits for %s, all of them for %s", waited, took)
 			}
-		}
-	}()
-	const pieces, size = 100, 64 << 10
-	for range pieces {
-		fs.write(wire.KindStdout, make([]byte, size))
-	}
-	fs.end(wire.Exit{})
-	if got := <-sum; got != pieces*size {
-		t.Errorf("%d bytes of %d", got, pieces*size)
-	}
-	if n, _ := stuck.next(); !n.cut {
-		t.Errorf("%d pieces, and not cut off", len(n.pieces))
+			if got := <-sum; got != pieces*size {
+				t.Errorf("reading each %s: %d bytes of %d", slow, got, pieces*size)
+			}
+			if n, _ := stuck.next(); !n.cut {
+				t.Errorf("%d pieces, and not cut off", len(n.pieces))
+			}
+		})
 	}
 }
 
