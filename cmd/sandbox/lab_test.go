@@ -53,8 +53,14 @@ type lab struct {
 // newLab makes a lab with these processes. Without run, commands do nothing and exit with 0.
 func newLab(t *testing.T, run sandboxtest.RunFunc, processes ...process.Record) *lab {
 	t.Helper()
+	return newLabWith(t, run, func(o *sandboxtest.Options) { o.Processes = processes })
+}
+
+// newLabWith makes a lab in which change changes what is below the service.
+func newLabWith(t *testing.T, run sandboxtest.RunFunc, change func(*sandboxtest.Options)) *lab {
+	t.Helper()
 	l := &lab{t: t, socket: filepath.Join(t.TempDir(), "api.sock"), stopping: make(chan struct{}), stallAt: 3}
-	l.Lab = sandboxtest.NewLab(t, run, func(o *sandboxtest.Options) { o.Processes = processes })
+	l.Lab = sandboxtest.NewLab(t, run, change)
 	if _, _, err := l.Put("agent-7", sandbox.Registration{UserID: "alice", Network: true, WorkingDir: "/home/project"}); err != nil {
 		t.Fatal(err)
 	}

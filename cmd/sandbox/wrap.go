@@ -83,7 +83,7 @@ func runWrapped(cmd *cobra.Command, c *client.Client, f wrapFlags, args []string
 	}
 	e.TimeoutMs = &timeout
 	id := wrapID(call.Registration)
-	if _, err := c.Put(ctx, id, call.Registration); err != nil {
+	if err := put(ctx, c, id, call.Registration); err != nil {
 		return notShown(call.Registration, health.UsersDir, err)
 	}
 	result, err := c.Attach(ctx, id, e,
@@ -175,7 +175,7 @@ func realPath(name string) string {
 func wrapID(r types.Registration) string {
 	text, _ := json.Marshal(r) // strings and booleans
 	sum := sha256.Sum256(text)
-	return "wrap-" + r.UserID + "-" + hex.EncodeToString(sum[:4])
+	return wrapPrefix(r.UserID) + hex.EncodeToString(sum[:4])
 }
 
 // notShown adds to a refusal which directories it is about, which the service does not say.
