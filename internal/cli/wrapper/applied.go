@@ -88,6 +88,8 @@ func (a Applied) Plan(w Where, denied []string) (Call, error) {
 			return Call{},
 				errors.New("the process belongs to an app, which a settings file cannot name: use sandbox exec --sandbox")
 		case m.Listable || !p.shown.shows(m.Target) || isDenied(m.Target, denied):
+			// Every call has these. What no mount shows is on the deny list: a process cannot be
+			// denied a part of /tmp or of the image.
 		default:
 			e.DenyRead = append(e.DenyRead, m.Target)
 		}
