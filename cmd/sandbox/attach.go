@@ -26,10 +26,10 @@ func attachCommand(a *app) *cobra.Command {
 		Use:   "attach --user USER [flags] [EXEC_ID]",
 		Short: "Come back to a command whose connection was lost",
 		Long: `attach comes back to a command that was run with --detach-on-disconnect: it prints what the service has kept
-of its output, at least the first 64 KiB and the last MiB (less if it changes between stdout and stderr all the time), and goes
-on as "sandbox exec" does, with the same exit codes. A
-command that has ended is kept for five minutes, or until it makes room for newer ones (quotas, detachedExecs). A command with a
-terminal uses this terminal; to any other, -i passes stdin on. An earlier attachment to the command is cut off.
+of its output, at least the first 64 KiB and the last MiB (less if it changes between stdout and stderr all the
+time), and goes on as "sandbox exec" does, with the same exit codes. A command that has ended is kept for five
+minutes, or until it makes room for newer ones (quotas, detachedExecs). A command with a terminal uses this
+terminal; to any other, -i passes stdin on. An earlier attachment to the command is cut off.
 
 Without an EXEC_ID it lists the commands to come back to.`,
 		Example: `  sandbox exec --user alice --detach-on-disconnect -it
