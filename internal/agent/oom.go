@@ -5,6 +5,7 @@ package agent
 import (
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -68,4 +69,22 @@ func (s *OOMScore) count(more int) {
 // set ignores errors, as OpenOOMScore does.
 func (s *OOMScore) set(score int) {
 	_, _ = s.file.WriteAt([]byte(strconv.Itoa(score)), 0)
+}
+
+// cgroupDir is where a container sees its own control group.
+const cgroupDir = "/sys/fs/cgroup"
+
+// killedForMemory reports whether the kernel has killed a program of this container because the
+// container had no memory left. It reports false where that is not to be seen: under gVisor, where
+// the kernel kills all of the container.
+func killedForMemory(cgroups string) bool {
+	for _, file := range []string{"memory.events", "memory/memory.oom_control"} { // versions 2 and 1
+		text, _ := os.ReadFile(filepath.Join(cgroups, file))
+		for line := range strings.Lines(string(text)) {
+			if count, is := strings.CutPrefix(line, "oom_kill "); is {
+				return strings.TrimSpace(count) != "0"
+			}
+		}
+	}
+	return false
 }

@@ -54,6 +54,7 @@ func RunProcess(dir string, uid uint32, score *OOMScore) (code int, err error) {
 	}
 	state, code := d.run()
 	state.EndedAt = time.Now().UTC()
+	state.OutOfMemory = code == 128+int(unix.SIGKILL) && killedForMemory(cgroupDir)
 	return code, d.state.write(state, true)
 }
 

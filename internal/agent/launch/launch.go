@@ -173,6 +173,9 @@ type State struct {
 	ExitCode int `json:"exitCode"`
 	// Signal is the name of the signal that ended the command ("SIGKILL"), or empty.
 	Signal string `json:"signal,omitempty"`
+	// OutOfMemory says that the command was killed, and that something was because the container
+	// had no memory left. Docker may say so too late, or never.
+	OutOfMemory bool `json:"outOfMemory,omitempty"`
 	// Fault says why the command could not be started, or is empty.
 	Fault string `json:"fault,omitempty"`
 	// Lost is how many bytes of output could not be written to the log.

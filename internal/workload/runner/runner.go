@@ -214,6 +214,7 @@ func (r *Runner) Exit(ctx context.Context, i process.Instance) (process.Exit, er
 	switch {
 	case err == nil && !state.EndedAt.IsZero():
 		exit.Lost = uint64(state.Lost)
+		exit.OOM = exit.OOM || state.OutOfMemory
 		if signal := unix.SignalNum(state.Signal); signal != 0 &&
 			ended.ExitCode == 128+int(signal) {
 			exit.Signal = signal
@@ -221,7 +222,7 @@ func (r *Runner) Exit(ctx context.Context, i process.Instance) (process.Exit, er
 	case ended.ExitCode == 128+int(unix.SIGKILL):
 		exit.Signal = unix.SIGKILL // the first program had no time to say anything
 	}
-	if ended.OOM {
+	if exit.OOM {
 		exit.Reason = ended.Spec.Platform.Limits.OutOfMemory().Error()
 	}
 	if exit.Reason != "" {

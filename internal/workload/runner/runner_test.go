@@ -243,6 +243,25 @@ func TestRunnerExitOutOfMemory(t *testing.T) {
 	}
 }
 
+// Docker may learn of the memory after the end, or never. The process's first program sees it.
+func TestAProcessOutOfMemoryIsToldWithoutDockersWord(t *testing.T) {
+	for outOfMemory, want := range map[bool]string{
+		true:  "out of memory: this container may use 128Mi (limits.memory), its tmpfs included",
+		false: "",
+	} {
+		dir := t.TempDir()
+		if err := state(launch.State{EndedAt: time.Unix(2, 0), OutOfMemory: outOfMemory}, "SIGKILL")(dir); err != nil {
+			t.Fatal(err)
+		}
+		spec := dockerexec.Spec{Process: dockerexec.Process{Dir: dir}, Platform: dockerexec.Platform{Limits: dockerexec.Limits{Memory: 128 << 20}}}
+		runner := New(newPlanner(t, "/home"), &fakeProcesses{exit: dockerexec.ProcessContainer{ExitCode: 137, Spec: spec}}, nil, hostfs.NewTrash(nil), 1<<20, zerolog.Nop())
+		exit, err := runner.Exit(t.Context(), process.Instance{})
+		if err != nil || exit.OOM != outOfMemory || exit.Reason != want {
+			t.Errorf("%t: %+v, %v", outOfMemory, exit, err)
+		}
+	}
+}
+
 // state lays what a process's first program says of its end.
 func state(s launch.State, signal string) func(string) error {
 	s.Signal = signal
