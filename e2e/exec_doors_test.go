@@ -67,5 +67,5 @@ func TestEveryDoorTellsTheSame(t *testing.T) {
 					map[string]string{"API": fmt.Sprint(err), "CLI": string(cli), "MCP": mcp})
 			})
 		}
-	}, "SANDBOXD_LIMITS_MEMORY=128Mi", "SANDBOXD_LIMITS_PIDS=128", "SANDBOXD_LIMITS_TMP=16Mi")
+	}, "SANDBOXD_LIMITS_MEMORY=256Mi", "SANDBOXD_LIMITS_PIDS=128", "SANDBOXD_LIMITS_TMP=16Mi")
 }

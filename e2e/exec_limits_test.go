@@ -18,7 +18,7 @@ print("begun", flush=True)
 for _ in range(600): subprocess.Popen(["sleep", "98761"])'`
 
 const (
-	outOfMemory    = "out of memory: this container may use 128Mi (limits.memory), its tmpfs included"
+	outOfMemory    = "out of memory: this container may use 256Mi (limits.memory), its tmpfs included"
 	outOfProcesses = "out of processes: this container may have 128 processes and threads (limits.pids)"
 )
 
@@ -58,14 +58,14 @@ func TestLimitsAreTold(t *testing.T) {
 		if now := l.process(t, "limits", p.ID); !now.OOMKilled || now.Reason != outOfMemory || !strings.HasSuffix(logOf(t, p), "[sandbox: "+outOfMemory+"]\n") {
 			t.Errorf("%+v, log %q", now, logOf(t, p))
 		}
-	}, "SANDBOXD_LIMITS_MEMORY=128Mi", "SANDBOXD_LIMITS_PIDS=128")
+	}, "SANDBOXD_LIMITS_MEMORY=256Mi", "SANDBOXD_LIMITS_PIDS=128")
 }
 
 // A persistent sandbox and runs out of memory keeps its home, and goes on from it in another container.
 func TestPersistentOutOfMemory(t *testing.T) {
 	eachKeeper(t, func(t *testing.T, k *keeper, again func() *keeper) {
 		for range 2 {
-			b := k.make(t, func(c *persistent.Create) { c.Template.Memory = 128 << 20 })
+			b := k.make(t, func(c *persistent.Create) { c.Template.Memory = 256 << 20 })
 			runIn(t, b, "echo text > kept")
 			r := follow(t, b, "echo before; exec "+eats)
 			var printed string
