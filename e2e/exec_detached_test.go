@@ -150,7 +150,7 @@ func TestDetachedExecsEndWithTheService(t *testing.T) {
 		if list, err := l.client.DetachedExecs(context.Background(), "last"); err != nil || len(list) > 0 {
 			t.Errorf("%+v, %v", list, err)
 		}
-	})
+	}, "SANDBOXD_SHUTDOWN_GRACE_MS=300")
 }
 
 // What a command cannot reach is told while it runs: this one goes on when its caller has heard of it.

@@ -92,7 +92,10 @@ func (l *lab) takesNoCalls() bool {
 
 func TestShutdownLetsCommandsFinish(t *testing.T) {
 	eachOwn(t, func(t *testing.T, l *lab) {
-		ended := l.threeWays(t, "while [ ! -e /home/go ]; do sleep 0.1; done; echo done")
+		const work = "while [ ! -e /home/go ]; do sleep 0.1; done; echo done"
+		ended := l.threeWays(t, work)
+		l.register(t, "detached")
+		l.leave(t, "detached", types.Exec{Command: "echo ready; " + work + " > /home/finished", TimeoutMs: unhurried}, 1)
 		exited := l.exited
 		if err := l.daemon.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
@@ -106,11 +109,17 @@ func TestShutdownLetsCommandsFinish(t *testing.T) {
 		if r := ended(); r.buffered != nil || r.attached != nil || !strings.Contains(r.streamed, `"type":"exit"`) {
 			t.Errorf("buffered: %v\nattached: %v\nstreamed: %s", r.buffered, r.attached, r.streamed)
 		}
+		if err := os.WriteFile(l.home("detached")+"/go", nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
 		<-exited
 		if code := l.daemon.ProcessState.ExitCode(); code != 0 {
 			t.Errorf("the service exited with %d", code)
 		}
-		if log := l.log.String(); !strings.Contains(log, `"commands":3,"grace":"4m0s"`) || strings.Contains(log, "cut off") {
+		if got := readText(t, l.home("detached")+"/finished"); got != "done\n" {
+			t.Errorf("the detached one printed %q", got)
+		}
+		if log := l.log.String(); !strings.Contains(log, `"commands":4,"grace":"4m0s"`) || strings.Contains(log, "cut off") {
 			t.Errorf("the log says\n%s", l.log.tail())
 		}
 	}, "SANDBOXD_SHUTDOWN_GRACE_MS=240000")

@@ -66,6 +66,9 @@ func (d *daemon) answer(ctx context.Context, cfg config.Config) error {
 		return err
 	}
 	endpoints = append(endpoints, foreign...)
+	if d.member != nil {
+		d.member.SetServing()
+	}
 	d.log.Info().Str("socket", cfg.Listen).Str("tcp", cfg.TCP.Listen).Str("e2b", cfg.E2B.Listen).
 		Str("runtime", cfg.Docker.Runtime).Str("version", version.String()).Msg("listening")
 	tellReady(d.log)

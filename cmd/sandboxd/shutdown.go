@@ -73,9 +73,15 @@ func (c *callCounter) wait(ctx context.Context) bool {
 	}
 }
 
-// stop accepts no more connections and lets the calls in progress end by themselves, for
-// shutdownGraceMs or until the process is signalled again. Then it ends their commands as if the
-// callers had gone, and the callers are told. ctx has already ended.
+// ended waits until no call is in progress and no detached command runs. It reports false if ctx
+// ends first.
+func (d *daemon) ended(ctx context.Context, calls *callCounter) bool {
+	return calls.wait(ctx) && d.service.AwaitDetached(ctx)
+}
+
+// stop accepts no more connections and lets the calls in progress and the detached commands end by
+// themselves, for shutdownGraceMs or until the process is signalled again. Then it ends the
+// commands as if the callers had gone, and the callers are told. ctx has already ended.
 func (d *daemon) stop(ctx context.Context, calls *callCounter, servers ...*http.Server) error {
 	cfg := d.cfg.Load()
 	again := make(chan os.Signal, 1)
@@ -102,7 +108,7 @@ func (d *daemon) stop(ctx context.Context, calls *callCounter, servers ...*http.
 		closing.Go(func() { _ = server.Shutdown(grace) }) // its error only says that grace has ended
 	}
 	closing.Wait()
-	if !calls.wait(grace) {
+	if !d.ended(grace, calls) {
 		d.cut(ctx, calls, cfg.Exec.KillGrace.Duration(), errors.Is(grace.Err(), context.Canceled))
 	}
 	// A call has ended when its handler has, but its response may still be on its way.
@@ -133,7 +139,7 @@ func (d *daemon) cut(ctx context.Context, calls *callCounter, grace time.Duratio
 	}
 	ctx, cancel := context.WithTimeout(ctx, grace+endLimit)
 	defer cancel()
-	if !calls.wait(ctx) {
+	if !d.ended(ctx, calls) {
 		d.log.Warn().Msg("calls that do not end are cut off")
 	}
 }

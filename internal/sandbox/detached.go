@@ -90,5 +90,9 @@ func (s *Service) DetachedExec(id, execID string) (*detached, error) {
 	return s.detached.Get(box.User.String(), execID)
 }
 
+// AwaitDetached waits for the end of all detached commands that run now. It reports false if ctx
+// ends first.
+func (s *Service) AwaitDetached(ctx context.Context) bool { return s.detached.Wait(ctx) }
+
 // EndDetached ends all detached commands, and waits for them.
 func (s *Service) EndDetached() { s.detached.Shutdown() }

@@ -37,8 +37,8 @@ const (
 	ackLimit = time.Second
 	// orphanedStarts is how long Docker may go on starting containers for a service that has ended.
 	orphanedStarts = 15 * time.Second
-	// goneLimit is how long a service that ran may be away: a service that is replaced is back by
-	// then.
+	// goneLimit is how long a service that took calls may be away: a service that is replaced is
+	// back by then.
 	goneLimit = time.Minute
 )
 
@@ -248,11 +248,16 @@ func (f *Fence) renewed(answer renewal) string {
 // unfit returns why the service cannot keep its users although the lease could be kept; empty if it
 // can.
 func (f *Fence) unfit() string {
-	switch beat, found := f.cfg.Files.Beat(f.rec.Boot); {
-	case !found || beat.At < f.rec.Taken:
+	beat, found := f.cfg.Files.Beat(f.rec.Boot)
+	at := beat.At
+	if beat.lives() { // a start may take long, and counts for nothing once it has failed
+		at = max(at, beat.Alive)
+	}
+	switch {
+	case !found || at < f.rec.Taken:
 	case beat.Unfit != "":
 		return beat.Unfit
-	case now()-beat.At > goneLimit:
+	case now()-at > goneLimit:
 		return fmt.Sprintf("the service has been away for %s", goneLimit)
 	}
 	return ""

@@ -2,6 +2,7 @@ package fence
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -157,6 +158,7 @@ func (r *rig) fence(t *testing.T, etcd *clientv3.Client) (stop func()) {
 }
 
 func (r *rig) serve(t *testing.T) (stop func()) {
+	r.member.SetServing()
 	return inBackground(t, func(ctx context.Context) { r.member.Run(ctx, served{r}) })
 }
 
@@ -347,6 +349,57 @@ func TestAServiceThatStaysAwayLosesItsUsers(t *testing.T) {
 			t.Errorf("away for %s, started as %s: %q", c.away, c.boot, why)
 		}
 	}
+}
+
+// A service that is starting keeps its users for as long as it lives. If it ends before it takes calls, however often it is started
+// again, its users stay for as long as they would without it.
+func TestAServiceThatOnlyStartsLosesItsUsers(t *testing.T) {
+	f := New(nil, Config{Files: Files{t.TempDir() + "/s"}})
+	f.rec = Record{Boot: bootID(), Taken: now() - 3*goneLimit}
+	for name, c := range map[string]struct {
+		served, alive time.Duration // ago
+		lives, keeps  bool
+	}{
+		"it starts":                            {2 * goneLimit, 0, true, true},
+		"it has ended again":                   {2 * goneLimit, 0, false, false},
+		"it has ended, and served a while ago": {goneLimit / 2, 0, false, true},
+		"it hangs":                             {2 * goneLimit, goneLimit + time.Millisecond, true, false},
+		"none has served on this lease":        {4 * goneLimit, 0, false, true},
+	} {
+		beat := Beat{Boot: f.rec.Boot, At: now() - c.served, Alive: now() - c.alive}
+		if c.lives {
+			beat.PID, beat.Started = os.Getpid(), startOf(os.Getpid())
+		}
+		if err := f.cfg.Files.WriteBeat(beat); err != nil {
+			t.Fatal(err)
+		}
+		if why := f.unfit(); (why == "") != c.keeps {
+			t.Errorf("%s: %q", name, why)
+		}
+	}
+}
+
+// A service that does not take calls yet is no reason to keep users, and gets none.
+func TestAServiceJoinsWhenItServes(t *testing.T) {
+	files := Files{filepath.Join(t.TempDir(), "s")}
+	earlier := Beat{Boot: bootID(), At: now() - goneLimit/2}
+	if err := errors.Join(files.WriteBeat(earlier), files.Write(Record{Boot: earlier.Boot, Lease: 7, Sent: now() + time.Hour})); err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{files: files, member: NewMember(files, "", zerolog.Nop())}
+	background := func() (stop func()) {
+		return inBackground(t, func(ctx context.Context) { r.member.Run(ctx, served{r}) })
+	}
+	stop := background()
+	waittest.Until(t, "the fence knows it", func() bool { beat, _ := files.Beat(earlier.Boot); return beat.lives() })
+	stop()
+	if beat, _ := files.Beat(earlier.Boot); beat.At != earlier.At || beat.Alive <= earlier.At || r.joined.Load() != 0 {
+		t.Errorf("it starts, and has joined with lease %d: %+v", r.joined.Load(), beat)
+	}
+	r.member.SetServing()
+	background()
+	waittest.Until(t, "it has joined", func() bool { return r.joined.Load() == 7 })
+	waittest.Until(t, "the fence knows that it serves", func() bool { beat, _ := files.Beat(earlier.Boot); return beat.At > earlier.At })
 }
 
 // A service that hangs is killed by the fence.

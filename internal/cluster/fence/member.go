@@ -22,6 +22,7 @@ type Member struct {
 	deadline atomic.Int64 // of the lease; 0 for none
 	record   atomic.Pointer[Record]
 	unfit    atomic.Pointer[string]
+	serving  atomic.Bool
 }
 
 // NewMember returns the Member of a service whose fence has the same files and group.
@@ -56,6 +57,10 @@ func (m *Member) Record() Record { return *m.record.Load() }
 // SetUnfit tells the fence why the host cannot keep its users; an empty text means that it can.
 func (m *Member) SetUnfit(why string) { m.unfit.Store(&why) }
 
+// SetServing says that the service takes calls from now on. Until then it joins with no lease, and
+// does not count as back.
+func (m *Member) SetServing() { m.serving.Store(true) }
+
 func (m *Member) look() Record {
 	r := m.files.Read()
 	m.record.Store(&r)
@@ -73,7 +78,7 @@ const beatEvery = 250 * time.Millisecond
 type Service interface {
 	// Fenced is called when the lease has passed, before anything is ended.
 	Fenced()
-	// Joined is called when there is a new lease.
+	// Joined is called when there is a new lease and the service takes calls.
 	Joined(lease int64)
 	// Stop ends all work for users, and returns when the work or ctx has ended.
 	Stop(ctx context.Context)
@@ -85,14 +90,18 @@ type Service interface {
 // everything at the deadline, too: the fence itself may be dead.
 func (m *Member) Run(ctx context.Context, service Service) {
 	beat := Beat{Boot: bootID(), PID: m.pid, Started: startOf(m.pid)}
+	if before, found := m.files.Beat(beat.Boot); found {
+		beat.At = before.At
+	}
 	var joined int64
 	stopped := true
 	for ctx.Err() == nil {
-		r := m.look()
+		r, serving := m.look(), m.serving.Load()
 		switch {
 		case m.Left() > 0:
-			if r.Lease != joined {
-				joined, stopped = r.Lease, false
+			stopped = false
+			if serving && r.Lease != joined {
+				joined = r.Lease
 				service.Joined(r.Lease)
 			}
 		case !stopped:
@@ -115,7 +124,9 @@ func (m *Member) Run(ctx context.Context, service Service) {
 			}
 		}
 		beat.Starting = service.Starting()
-		beat.At = now()
+		if beat.Alive = now(); serving {
+			beat.At = beat.Alive
+		}
 		if why := m.unfit.Load(); why != nil {
 			beat.Unfit = *why
 		}

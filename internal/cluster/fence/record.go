@@ -42,9 +42,12 @@ func (r Record) Deadline() time.Duration { return r.Sent + Limit }
 
 // Beat is what the service tells the fence, at least four times a second.
 type Beat struct {
-	Boot string        `json:"boot"`
-	At   time.Duration `json:"at"`
-	PID  int           `json:"pid"`
+	Boot string `json:"boot"`
+	// At is when a service that takes calls wrote last. One that is starting leaves it as it was.
+	At time.Duration `json:"at"`
+	// Alive is when this was written, by a service that may still be starting.
+	Alive time.Duration `json:"alive"`
+	PID   int           `json:"pid"`
 	// Started is the process's start time from the kernel: another process may have its number by
 	// now.
 	Started string `json:"started"`

@@ -28,6 +28,9 @@ func (m *Member) followFence(ctx context.Context) {
 	m.fence.Run(ctx, leases{m, ctx})
 }
 
+// SetServing says that this host's service takes calls from now on: with that it joins the cluster.
+func (m *Member) SetServing() { m.fence.SetServing() }
+
 // leases is a Member as the fence sees it. ctx is the life of followFence.
 type leases struct {
 	*Member

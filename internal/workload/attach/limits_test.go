@@ -48,6 +48,30 @@ func TestCommandsThatNeverStart(t *testing.T) {
 	})
 }
 
+func TestExecsAreWaitedFor(t *testing.T) {
+	withStore(t, func(t *testing.T, store *Store[int]) {
+		first, second := start(t, store, alice), start(t, store, bob)
+		over := make(chan bool, 1)
+		go func() { over <- store.Wait(t.Context()) }()
+		first.exits()
+		synctest.Wait()
+		select {
+		case <-over:
+			t.Fatal("the second one runs")
+		default:
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if store.Wait(ended) {
+			t.Error("its context has ended, and the second one runs")
+		}
+		second.exits()
+		if !<-over || !store.Wait(t.Context()) {
+			t.Error("all have ended")
+		}
+	})
+}
+
 func TestExecsAreBounded(t *testing.T) {
 	withStore(t, func(t *testing.T, store *Store[int]) {
 		idle := func(ctx context.Context, e *exec) (int, error) {

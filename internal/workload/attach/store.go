@@ -190,6 +190,21 @@ func (s *Store[Result]) Drop(user string) {
 	}
 }
 
+// Wait waits for the end of all commands that run now. It reports false if ctx ends first.
+func (s *Store[Result]) Wait(ctx context.Context) bool {
+	s.mu.Lock()
+	all := s.matching(func(*Exec[Result]) bool { return true })
+	s.mu.Unlock()
+	for _, e := range all {
+		select {
+		case <-e.done:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
 // Shutdown ends all commands and waits for them.
 func (s *Store[Result]) Shutdown() {
 	s.mu.Lock() // so that none starts after that
