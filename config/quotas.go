@@ -34,9 +34,9 @@ type Quota struct {
 // TotalQuota has the bounds that also apply to all users together. Each is from 1 to 1000000, but
 // the total of ColdStarts may be 0. The three defaults are for a user, for a token, and for all.
 type TotalQuota struct {
-	// Containers is how many containers for execs there may be. Beyond that, the container that was
-	// idle for longest is removed; for the total, one of the user with the most containers. If none
-	// is idle, the call is refused. Default 16, 64, 500.
+	// Containers is how many containers for execs and of persistent sandboxes there may be. Beyond
+	// that, the one for execs that was idle for longest is removed; for the total, one of the user
+	// with the most containers. If none is idle, the call is refused. Default 16, 64, 500.
 	Containers int `json:"containers" env:"CONTAINERS" reload:"live"`
 
 	// ColdStarts is how many containers may be made at a time, including those of processes.

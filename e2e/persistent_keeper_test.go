@@ -100,7 +100,7 @@ func openKeeper(t *testing.T, dir, runtime string) *keeper {
 	})
 	must(err)
 	k.Sandboxes, err = persistent.Open(persistent.Config{
-		Dir: filepath.Join(data, "lasting"), Planner: k.planner, Executor: k.executor, Owners: anyOwner{}, Processes: processes,
+		Dir: filepath.Join(data, "lasting"), Planner: k.planner, Executor: k.executor, Places: calls, Owners: anyOwner{}, Processes: processes,
 		Trash: trash, Log: log,
 	})
 	must(err)

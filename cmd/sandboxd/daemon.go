@@ -279,8 +279,8 @@ func (d *daemon) openService(ctx context.Context, cfg config.Config) error {
 func (d *daemon) openPersistent(cfg config.Config) (err error) {
 	settings := persistent.Config{
 		Dir: filepath.Join(cfg.DataDir, "lasting"), Planner: d.planner, Executor: d.executor,
-		Pool: d.pool, Owners: d.tokens, Processes: d.processes, Quotas: d.quotas,
-		Events: d.events, Trash: d.trash, Log: d.log,
+		Places: d.warm, Pool: d.pool, Owners: d.tokens, Processes: d.processes,
+		Quotas: d.quotas, Events: d.events, Trash: d.trash, Log: d.log,
 	}
 	if d.membership != nil {
 		settings.Shared = d.membership.Persistent()

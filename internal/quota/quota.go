@@ -23,7 +23,7 @@ type Resource int
 
 // The resources. Their names are those of the settings.
 const (
-	Containers    Resource = iota // for execs
+	Containers    Resource = iota // for execs, and of persistent sandboxes
 	ColdStarts                    // containers that are being made, those of processes included
 	Commands                      // that run or wait to
 	DetachedExecs                 // with detachOnDisconnect, including those that have ended and are kept

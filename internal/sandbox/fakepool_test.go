@@ -31,6 +31,7 @@ type fakePool struct {
 	takes   time.Duration // Stock
 	err     error         // of Stock
 	unbound error         // of Bind
+	before  func()        // called by Bind before it looks at what waits; nil is nothing
 }
 
 func (f *fakePool) Stock(_ context.Context, class string, plan func(user string) (dockerexec.Spec, error)) error {
@@ -64,6 +65,9 @@ func (f *fakePool) Trim(most map[string]int) {
 }
 
 func (f *fakePool) Bind(_ context.Context, class string, leave int, a quota.Account, _ dockerexec.Egress) error {
+	if f.before != nil {
+		f.before()
+	}
 	list := f.waits[class]
 	if len(list) <= leave {
 		return warm.ErrNotStocked

@@ -63,8 +63,8 @@ type Pool struct {
 	unlike time.Time // when a first call came of a kind for which no containers are kept
 	filled time.Time // when a container was last made; took is how long that took
 	took   time.Duration
-	short  time.Time           // since when a container has been missing; zero for none
-	taken  map[share]time.Time // when a token last got a container of a class
+	short  time.Time // since when a container has been missing; zero for none
+	taken  map[share]taking
 	stats  PoolStats
 	futile int    // failures in a row that are due to the file system
 	off    string // why there is no pool after so many failures; until Use
@@ -103,7 +103,7 @@ func OpenPool(file string, cfg PoolConfig, planner *plan.Planner, runner poolRun
 	p := &Pool{
 		planner: planner, runner: runner, quotas: quotas, events: events,
 		classes: readClasses(file, log), log: log, wake: make(chan struct{}, 1),
-		taken: map[share]time.Time{}, stats: PoolStats{Asked: map[string]uint64{}},
+		taken: map[share]taking{}, stats: PoolStats{Asked: map[string]uint64{}},
 	}
 	p.Use(cfg)
 	return p
@@ -213,15 +213,16 @@ func (p *Pool) BindPersistent(ctx context.Context, c plan.Decided, shape plan.Sh
 func (p *Pool) bindOnce(ctx context.Context, c plan.Decided, shape *plan.Shape,
 	token quota.Token) (hit bool) {
 	class, is := p.classOf(ctx, c, shape)
-	outcome, taker := poolUnlike, share{class.key, token.Name}
+	outcome, taker, leave := poolUnlike, share{class.key, token.Name}, 0
 	if is {
 		p.classes.note(vote{class: class, user: c.User.String(), caller: token.Name})
 		a := quota.Account{User: c.User.String(), Token: token}
-		outcome = p.outcomeOf(c, p.runner.Bind(ctx, class.key, p.toLeave(taker), a, c.Egress))
+		leave = p.beginTaking(taker)
+		outcome = p.outcomeOf(c, p.runner.Bind(ctx, class.key, leave, a, c.Egress))
 	}
 	p.mu.Lock()
-	if outcome == poolHit {
-		p.taken[taker] = time.Now()
+	if is {
+		p.endTaking(taker, leave, outcome == poolHit)
 	}
 	p.stats.Asked[outcome]++
 	p.last = time.Now()

@@ -432,8 +432,8 @@ func TestPoolOfAnImageThatChanges(t *testing.T) {
 	}
 }
 
-// A token that has had a container of a kind leaves the last one to others that come for that kind, and calls without an end
-// do not keep the pool from being filled.
+// A token that has had a container of a kind leaves the last one to others that come for that kind, also where its calls come
+// at once, and calls without an end do not keep the pool from being filled.
 func TestPoolIsSharedByTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, pool, fake := newPool(t, 2, 7)
@@ -479,6 +479,18 @@ func TestPoolIsSharedByTokens(t *testing.T) {
 			if want := i != 1; come(token) != want {
 				t.Errorf("a while later: %s has one: %t", token, !want)
 			}
+		}
+		waittest.Pass(keptFor + time.Second)
+		pool.fillNow(t)
+		begins, has := make(chan struct{}), make(chan bool)
+		fake.before = func() { <-begins }
+		go func() { has <- come("greedy") }()
+		synctest.Wait()
+		fake.before = nil
+		second := come("greedy")
+		close(begins)
+		if first := <-has; first == second || !come("rare") {
+			t.Errorf("of two calls at once the token has one: %t and %t; the other one is not left", first, second)
 		}
 	})
 }

@@ -47,22 +47,45 @@ func (c *PoolConfig) has(shape plan.Shape) bool {
 	})
 }
 
-// share is a class, and a token that got a container of it.
+// share is a class, and a token that gets containers of it.
 type share struct{ class, caller string }
+
+// taking is what a token got of a class.
+type taking struct {
+	last  time.Time // when it got a container
+	begun int       // how many of its calls are getting one, and may have the last
+}
 
 // keptFor is how long a token that got a container of a class leaves the last one to others.
 const keptFor = 10 * time.Second
 
-// toLeave returns how many containers of a class a token must leave to others that come for it.
-// Otherwise, a token that makes and ends sandboxes again and again would get each container as soon
-// as it waits.
-func (p *Pool) toLeave(h share) int {
+// beginTaking begins to get a container of a class for a token's call, until endTaking. It returns
+// how many the call must leave to others that come for the class. Otherwise, a token that makes and
+// ends sandboxes again and again, or many at once, would get each container as soon as it waits.
+func (p *Pool) beginTaking(h share) (leave int) {
+	others := p.classes.hasOther(h)
 	p.mu.Lock()
-	maps.DeleteFunc(p.taken, func(_ share, at time.Time) bool { return time.Since(at) > keptFor })
-	_, had := p.taken[h]
-	p.mu.Unlock()
-	if had && p.classes.hasOther(h) {
-		return 1
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.taken, func(_ share, t taking) bool {
+		return t.begun == 0 && time.Since(t.last) > keptFor
+	})
+	t, had := p.taken[h]
+	if had && others {
+		return 1 + t.begun // beside the last one, what those calls may still get
 	}
+	t.begun++
+	p.taken[h] = t
 	return 0
+}
+
+// endTaking ends what beginTaking began; p.mu is held.
+func (p *Pool) endTaking(h share, leave int, hit bool) {
+	t := p.taken[h]
+	if leave == 0 {
+		t.begun--
+	}
+	if hit {
+		t.last = time.Now()
+	}
+	p.taken[h] = t
 }

@@ -108,12 +108,21 @@ func New(t testing.TB, o Options) *sandbox.Service {
 	if o.Persistent != nil {
 		parts.Persistent = o.Persistent(persistent.Config{
 			Dir: filepath.Join(o.Dir, "lasting"), Planner: planner, Processes: parts.Processes,
-			Quotas: cfg.Quotas, Events: cfg.Events, Trash: parts.Trash, Log: zerolog.Nop(),
+			Places: places{cfg.Quotas}, Quotas: cfg.Quotas, Events: cfg.Events,
+			Trash: parts.Trash, Log: zerolog.Nop(),
 		})
 	}
 	service := sandbox.New(cfg, parts)
 	t.Cleanup(service.EndDetached)
 	return service
+}
+
+// places are those of containers of which none is idle.
+type places struct{ *quota.Ledger }
+
+// TakePlace implements persistent.Places.
+func (p places) TakePlace(_ context.Context, a quota.Account) (give func(), err error) {
+	return p.Take(a, quota.Containers, 1)
 }
 
 func openProcesses(t testing.TB, o Options, users string, quotas *quota.Ledger) *process.Manager {

@@ -34,7 +34,7 @@ func (r *Runner) admit(c *dockerexec.Container) (done func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	give, err := r.takePlace(c.Making(), account)
+	give, err := r.TakePlace(c.Making(), account)
 	if err != nil {
 		done()
 		return nil, err
@@ -43,9 +43,10 @@ func (r *Runner) admit(c *dockerexec.Container) (done func(), err error) {
 	return done, nil
 }
 
-// takePlace takes a place for one more container. A container that makes room is gone before its
-// place is taken, so there are never more than allowed.
-func (r *Runner) takePlace(ctx context.Context, account quota.Account) (give func(), err error) {
+// TakePlace takes a place for one more container, for calls or of a persistent sandbox, until give
+// is called. If there are too many, an idle one for calls makes room. It is gone before its place
+// is taken, so there are never more than allowed. The error is a *quota.Exceeded, or ctx's cause.
+func (r *Runner) TakePlace(ctx context.Context, account quota.Account) (give func(), err error) {
 	for {
 		give, err = r.cfg.Quotas.Take(account, quota.Containers, 1)
 		full, is := errors.AsType[*quota.Exceeded](err)

@@ -60,7 +60,7 @@ func TestLongestIdleMakesRoom(t *testing.T) {
 				l.quotas = quota.New(tt.limits)
 				s, list := stand(t, l, tt.list...)
 				defer s.stop()
-				give, err := s.takePlace(t.Context(), quota.Account{User: "alice", Token: quota.Token{Name: "t", Some: true}})
+				give, err := s.TakePlace(t.Context(), quota.Account{User: "alice", Token: quota.Token{Name: "t", Some: true}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -81,7 +81,7 @@ func TestNobodyMakesRoomWhoIsInUse(t *testing.T) {
 		l.quotas = quota.New(quota.Limits{PerUser: quota.Bounds{Containers: 1}})
 		s, _ := stand(t, l, of{"alice", "", 1}, of{"bob", "", 0})
 		defer s.stop()
-		_, err := s.takePlace(t.Context(), quota.Account{User: "alice"})
+		_, err := s.TakePlace(t.Context(), quota.Account{User: "alice"})
 		if full, is := errors.AsType[*quota.Exceeded](err); !is || full.Scope != quota.User || full.Resource != quota.Containers {
 			t.Fatal(err)
 		}
@@ -103,14 +103,14 @@ func TestLeavingMakesRoomOnce(t *testing.T) {
 		alice := quota.Account{User: "alice"}
 		placed := make(chan error, 1)
 		go func() {
-			_, err := s.takePlace(t.Context(), alice)
+			_, err := s.TakePlace(t.Context(), alice)
 			placed <- err
 		}()
 		synctest.Wait()
 		if !s.claimed[leaving] {
 			t.Error("nobody waits for its place")
 		}
-		if _, err := s.takePlace(t.Context(), alice); err == nil {
+		if _, err := s.TakePlace(t.Context(), alice); err == nil {
 			t.Error("two have one place")
 		}
 		s.RemoveLater(leaving)

@@ -143,7 +143,7 @@ func (s *Sandboxes) Create(ctx context.Context, owner quota.Token, c Create) (*S
 	if err := s.seated(&r, c.Template); err != nil {
 		return nil, err
 	}
-	give, err := s.cfg.Quotas.Take(quota.Account{User: r.ID, Token: owner}, quota.Containers, 1)
+	give, err := s.cfg.Places.TakePlace(ctx, quota.Account{User: r.ID, Token: owner})
 	if err != nil {
 		return nil, err
 	}

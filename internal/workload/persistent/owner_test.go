@@ -150,6 +150,29 @@ func TestCommandsAreTheirOwnersUntilTheyEnd(t *testing.T) {
 	}
 }
 
+// Where the owner's token has as many containers as may be, an idle one makes room; sandboxes that there are do not.
+func TestIdleContainersMakeRoomForSandboxes(t *testing.T) {
+	l := newLab(t)
+	l.quotas = quota.New(quota.Limits{})
+	token := quota.Token{Name: "alice", Own: quota.Bounds{Containers: 2}}
+	for _, user := range []string{"u", "v"} {
+		l.idle = append(l.idle, l.quotas.Hold(quota.Account{User: user, Token: token}, quota.Containers, 1))
+	}
+	s := l.open()
+	for range 2 {
+		if _, err := s.Create(t.Context(), token, Create{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := s.Create(t.Context(), token, Create{})
+	if full, is := errors.AsType[*quota.Exceeded](err); !is || full.Scope != quota.OfToken || full.Resource != quota.Containers {
+		t.Errorf("a third one beside two that go on: %v", err)
+	}
+	if n := l.quotas.Stats().InUse[quota.Containers]; n != 2 || len(s.All()) != 2 {
+		t.Errorf("%d places are taken by %d sandboxes, not 2 by 2", n, len(s.All()))
+	}
+}
+
 // TestDeadlinesHoldOnAFullDisk has no record written any more, before the deadlines come.
 func TestDeadlinesHoldOnAFullDisk(t *testing.T) {
 	l := newLab(t)

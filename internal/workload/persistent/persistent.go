@@ -45,6 +45,7 @@ type Config struct {
 	// Planner registers the sandboxes and decides what their containers are, once for each.
 	Planner  *plan.Planner
 	Executor Executor
+	Places   Places
 	Pool     Pool
 	Owners   Owners
 	// Processes are those that other callers have started in the sandboxes' homes.
@@ -64,6 +65,12 @@ type Owners interface {
 	// Owner returns the token of a name, and false if there is none any more. Then nobody reaches
 	// its sandboxes, and they end at their deadlines.
 	Owner(name string) (quota.Token, bool)
+}
+
+// Places are those that Quotas have for containers. *warm.Runner implements it.
+type Places interface {
+	// TakePlace takes one until give is called. If there is none, an idle container makes room.
+	TakePlace(context.Context, quota.Account) (give func(), err error)
 }
 
 // Pool keeps containers ready. It is an interface, because what keeps them is beside this package.
@@ -145,7 +152,7 @@ type entry struct {
 	gone      bool             // for callers: it is being removed, or not created yet
 	usage     cgroup.Usage     // as it was asked for last
 	disk      diskUsage        // with a lock of its own
-	give      func()           // gives back its place in the quotas; Ledger.Take returned it
+	give      func()           // gives back its place in the quotas
 	commands  map[int]*counted // by pid; nil where none is counted
 	counted   bool             // commands has all that run
 	counting  bool             // a recount is under way

@@ -37,6 +37,8 @@ type lab struct {
 	trash *hostfs.Trash
 	// quotas count for all services over the folder; nil does not.
 	quotas *quota.Ledger
+	// idle are containers for calls, each of which makes room.
+	idle []func()
 	// recount is how often commands are counted again.
 	recount time.Duration
 	// planner is that of the last service.
@@ -78,7 +80,7 @@ func (l *lab) open() *Sandboxes {
 
 func (l *lab) config() Config {
 	return Config{
-		Dir: l.records(), Planner: l.planner, Executor: l, Owners: l, Processes: noProcesses{}, Quotas: l.quotas,
+		Dir: l.records(), Planner: l.planner, Executor: l, Places: l, Owners: l, Processes: noProcesses{}, Quotas: l.quotas,
 		Trash: l.trash, Log: zerolog.Nop(), recountEvery: l.recount,
 	}
 }
@@ -87,6 +89,17 @@ func (l *lab) config() Config {
 func (l *lab) allowRoot(is bool) {
 	l.root = is
 	l.planner.Use(plan.Config{MaxDomains: 256, Egress: policy.EgressRules{AllowGlobalWildcard: true}, Root: is})
+}
+
+// TakePlace takes a place, for which an idle container makes room.
+func (l *lab) TakePlace(_ context.Context, a quota.Account) (give func(), err error) {
+	give, err = l.quotas.Take(a, quota.Containers, 1)
+	if err == nil || len(l.idle) == 0 {
+		return give, err
+	}
+	l.idle[0]()
+	l.idle = l.idle[1:]
+	return l.quotas.Take(a, quota.Containers, 1)
 }
 
 // noProcesses are those of sandboxes in which nobody starts any.
