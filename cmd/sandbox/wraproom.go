@@ -9,6 +9,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // Each directory and each choice of settings has a sandbox, which the next call there uses again.
@@ -22,9 +23,7 @@ const mostRemoved = 50
 func put(ctx context.Context, c *client.Client, id string, r types.Registration) error {
 	_, err := c.Put(ctx, id, r)
 	refused, is := errors.AsType[*client.Error](err)
-	if is && refused.Kind == types.Busy &&
-		strings.Contains(refused.Message, " sandboxes, which is the most") &&
-		makeRoom(ctx, c, r.UserID) {
+	if is && refused.Limit == quota.Sandboxes.String() && makeRoom(ctx, c, r.UserID) {
 		_, err = c.Put(ctx, id, r)
 	}
 	return err

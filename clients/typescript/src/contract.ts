@@ -2455,6 +2455,12 @@ export interface components {
             kind: components["schemas"]["Kind"];
             message: string;
             /**
+             * @description The quota that is used up, by its key in the settings' `quotas`: the user's, the token's, or the total.
+             *     Failures that are about no quota have none. Later versions may add some.
+             * @enum {string}
+             */
+            limit?: "containers" | "coldStarts" | "commands" | "detachedExecs" | "processes" | "exposedPorts" | "sandboxes" | "calls" | "requestsPerSecond";
+            /**
              * @description X-Request-Id of the answer, or of the stream that this ends, by which the service's log knows the call. In
              *     a list of execs there is none.
              */
@@ -2610,8 +2616,8 @@ export interface components {
             };
         };
         /**
-         * @description A limit of the settings' `quotas` is reached: the user's, the token's, or the total. The message names
-         *     the limit, its value and its setting. Nothing of the call was done; try again later.
+         * @description A limit of the settings' `quotas` is reached: the user's, the token's, or the total. `limit` says which one;
+         *     the message also has its value and its setting. Nothing of the call was done; try again later.
          */
         Busy: {
             headers: {
