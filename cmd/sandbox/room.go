@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"regexp"
 	"slices"
@@ -12,14 +14,15 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// Each directory and each choice of settings has a sandbox, which the next call there uses again.
-// Where directories are temporary, these become as many as a user may have; then the oldest go.
+// Each choice of grants has a sandbox, and so has each directory with each choice of the wrapper's
+// settings. The next call with the same uses it again. Where directories are temporary, these
+// become as many as a user may have; then the oldest go.
 
 // mostRemoved is how many sandboxes make room at once: some, so that few calls have to.
 const mostRemoved = 50
 
-// put registers the sandbox of a call. If the user has as many as may be, it first removes some
-// that earlier calls have left.
+// put registers the sandbox of a call. If there are as many as may be, it first removes some that
+// earlier calls for the user have left.
 func put(ctx context.Context, c *client.Client, id string, r types.Registration) error {
 	_, err := c.Put(ctx, id, r)
 	refused, is := errors.AsType[*client.Error](err)
@@ -29,8 +32,8 @@ func put(ctx context.Context, c *client.Client, id string, r types.Registration)
 	return err
 }
 
-// makeRoom removes a user's oldest sandboxes of the wrapper in which nothing is and nothing runs,
-// and reports whether there were any.
+// makeRoom removes a user's oldest sandboxes that single calls have left, in which nothing is and
+// nothing runs, and reports whether there were any.
 func makeRoom(ctx context.Context, c *client.Client, user string) (made bool) {
 	boxes, err := target{user: user}.ofUser(ctx, c)
 	if err != nil {
@@ -43,8 +46,7 @@ func makeRoom(ctx context.Context, c *client.Client, user string) (made bool) {
 	slices.SortFunc(boxes, func(a, b types.Sandbox) int { return a.UpdatedAt.Compare(b.UpdatedAt) })
 	left := mostRemoved
 	for _, box := range boxes {
-		hash, is := strings.CutPrefix(box.ID, wrapPrefix(user))
-		if !is || !wrapHash.MatchString(hash) || box.Paused || left == 0 ||
+		if !ofOneCall(user, box.ID) || box.Paused || left == 0 ||
 			slices.ContainsFunc(processes, func(p types.Process) bool {
 				return p.SandboxID == box.ID // it is started again from what is registered
 			}) {
@@ -61,7 +63,23 @@ func makeRoom(ctx context.Context, c *client.Client, user string) (made bool) {
 	return made
 }
 
-// wrapPrefix is what the ids of a user's sandboxes of the wrapper begin with; wrapHash is the rest.
-func wrapPrefix(user string) string { return "wrap-" + user + "-" }
+// ofOneCall reports whether an id of a user's sandbox is one that a single call makes, for its
+// grants or as the wrapper.
+func ofOneCall(user, id string) bool {
+	rest, is := strings.CutPrefix(id, ownID(user))
+	if !is {
+		rest, is = strings.CutPrefix(id, wrapPrefix(user))
+	}
+	return is && hashed.MatchString(rest)
+}
 
-var wrapHash = regexp.MustCompile(`^[0-9a-f]{8}$`)
+// wrapPrefix is what the ids of a user's sandboxes of the wrapper begin with.
+func wrapPrefix(user string) string { return "wrap-" + user }
+
+// hashOf returns the end of an id that depends on a text; hashed matches it.
+func hashOf(text []byte) string {
+	sum := sha256.Sum256(text)
+	return "-" + hex.EncodeToString(sum[:4])
+}
+
+var hashed = regexp.MustCompile(`^-[0-9a-f]{8}$`)
