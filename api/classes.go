@@ -10,6 +10,7 @@ import (
 
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/quota"
 )
 
 // classes is the one place where an error's class becomes a kind and a status. An error without a
@@ -62,11 +63,19 @@ func classify(err error) (types.Error, int) {
 	for _, class := range classes {
 		if class.is(err) {
 			// A message may quote what somebody sent, but JSON is UTF-8 only.
-			return types.Error{Kind: class.kind,
+			return types.Error{Kind: class.kind, Limit: limit(err),
 				Message: strings.ToValidUTF8(message(err), "\uFFFD")}, class.status
 		}
 	}
 	panic("the last class takes every error")
+}
+
+// limit returns the quota that an error is about; "" for none.
+func limit(err error) string {
+	if full, is := errors.AsType[*quota.Exceeded](err); is {
+		return full.Resource.String()
+	}
+	return ""
 }
 
 // message returns the error's text without the class name at its end, because kind and status

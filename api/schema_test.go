@@ -16,6 +16,7 @@ import (
 	"github.com/pb33f/libopenapi/orderedmap"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/workload/process"
 )
 
@@ -171,6 +172,10 @@ func TestSchemasHaveTheValues(t *testing.T) {
 	property := func(schema, name string) *base.Schema {
 		return c.component(t, schema).Properties.GetOrZero(name).Schema()
 	}
+	var limits []string
+	for _, r := range quota.Resources() {
+		limits = append(limits, r.String())
+	}
 	for _, tt := range []struct {
 		name   string
 		values []string
@@ -180,6 +185,7 @@ func TestSchemasHaveTheValues(t *testing.T) {
 		{"inputs", []string{string(types.InputEOF), string(types.InputSignal), string(types.InputResize)}, property("Input", "type")},
 		{"reads", []string{string(types.ReadText), string(types.ReadImage), string(types.ReadBinary)}, property("ReadResult", "type")},
 		{"encodings", []string{string(types.Base64)}, c.component(t, "Encoding")},
+		{"limits", limits, property("Error", "limit")},
 		{"verdicts", texts(verdicts), c.component(t, "Verdict")},
 		{"vias", texts(vias), c.component(t, "Via")},
 		{"states", texts([]process.State{process.Running, process.Stopped, process.Exited, process.Paused}), c.component(t, "ProcessState")},

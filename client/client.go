@@ -41,6 +41,8 @@ type Error struct {
 	// Kind is the class of the error; Message is for people.
 	Kind    types.Kind
 	Message string
+	// Limit is the quota that is used up, such as "sandboxes"; empty for other errors.
+	Limit string
 	// RequestID identifies the call in the service's log.
 	RequestID string
 	// RetryAfter is how long the service asks the caller to wait before another try; 0 if it does
@@ -50,7 +52,7 @@ type Error struct {
 }
 
 func asError(e types.Error) *Error {
-	return &Error{Kind: e.Kind, Message: e.Message, RequestID: e.RequestID}
+	return &Error{Kind: e.Kind, Message: e.Message, Limit: e.Limit, RequestID: e.RequestID}
 }
 
 func (e *Error) Error() string { return e.Message }

@@ -9,6 +9,9 @@ type Failure struct {
 type Error struct {
 	Kind    Kind   `json:"kind"`
 	Message string `json:"message"`
+	// Limit is the quota that is used up, by its key in the settings, such as "sandboxes": the
+	// user's, the token's, or the total. Empty for all other errors.
+	Limit string `json:"limit,omitempty"`
 	// RequestID is the answer's X-Request-Id, which the service logs with the call; at the end of a
 	// stream, the stream's. The error of a command in a list has none.
 	RequestID string `json:"requestId,omitempty"`

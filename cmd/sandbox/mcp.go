@@ -122,6 +122,23 @@ func (f mcpFlags) config(ctx context.Context, c *client.Client) (mcp.Config, err
 	}, nil
 }
 
+// ofServers ends the ids of sandboxes that servers have registered for their grants. A server goes
+// on with its sandbox for as long as it runs, so these do not make room for others.
+const ofServers = "-mcp"
+
+// register returns the id of the sandbox, which it registers for a user.
+func (f mcpFlags) register(ctx context.Context, c *client.Client,
+	grants []string) (string, error) {
+	if f.sandbox != "" {
+		return f.sandbox, nil
+	}
+	id, permissions := needs(f.user, grants)
+	if id != ownID(f.user) {
+		id += ofServers
+	}
+	return id, put(ctx, c, id, types.Registration{UserID: f.user, Permissions: permissions})
+}
+
 // allGrants returns the tags of the flags. It checks them, because the service would find a mistake
 // only with a call.
 func (f mcpFlags) allGrants() ([]string, error) {

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -90,8 +88,7 @@ func (t target) register(ctx context.Context, c *client.Client, grants []string)
 		return t.sandbox, nil
 	}
 	id, permissions := needs(t.user, grants)
-	_, err := c.Put(ctx, id, types.Registration{UserID: t.user, Permissions: permissions})
-	return id, err
+	return id, put(ctx, c, id, types.Registration{UserID: t.user, Permissions: permissions})
 }
 
 // find is register for commands that only look at something or end it: it does not make a new user.
@@ -157,8 +154,8 @@ func (t target) all(ctx context.Context, c *client.Client) (ids []string, _ erro
 // ownID returns the id of a user's sandbox for calls without grants that need anything of it.
 func ownID(user string) string { return "cli-" + user }
 
-// grantsOf matches what needs puts after ownID.
-var grantsOf = regexp.MustCompile(`^(-[0-9a-f]{8})?$`)
+// grantsOf matches what needs and mcpFlags.register put after ownID.
+var grantsOf = regexp.MustCompile(`^(-[0-9a-f]{8}(` + ofServers + `)?)?$`)
 
 // needs returns the id of a user's sandbox and what it must hold for the grants. The command line
 // has its own ids, so that it does not touch other callers' registrations. The id depends on the
@@ -187,8 +184,7 @@ func needs(user string, grants []string) (id string, p types.Permissions) {
 		return id, p
 	}
 	slices.Sort(special)
-	sum := sha256.Sum256([]byte(strings.Join(slices.Compact(special), "\x00")))
-	return id + "-" + hex.EncodeToString(sum[:4]), p
+	return id + hashOf([]byte(strings.Join(slices.Compact(special), "\x00"))), p
 }
 
 // grantFlags are the flags for what a call may do and reach.

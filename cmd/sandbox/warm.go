@@ -25,9 +25,8 @@ command, because it depends on the names that the command may reach. "sandbox ps
 			if grants == nil {
 				grants = []string{}
 			}
-			_, err := c.Put(cmd.Context(), id,
+			return put(cmd.Context(), c, id,
 				types.Registration{UserID: user, Permissions: permissions, Warm: grants})
-			return err
 		},
 	}
 	cmd.Flags().StringVarP(&user, "user", "u", "",

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -174,8 +172,7 @@ func realPath(name string) string {
 // replaces what has the same id.
 func wrapID(r types.Registration) string {
 	text, _ := json.Marshal(r) // strings and booleans
-	sum := sha256.Sum256(text)
-	return wrapPrefix(r.UserID) + hex.EncodeToString(sum[:4])
+	return wrapPrefix(r.UserID) + hashOf(text)
 }
 
 // notShown adds to a refusal which directories it is about, which the service does not say.

@@ -936,7 +936,7 @@ export interface paths {
          *     are. As in a list, what the sandbox may not see is left out, and so are FIFOs, sockets and devices, what is in
          *     another mount, and what its owner may not read. A global header at the end counts them: `DAYCARE.hidden`,
          *     `DAYCARE.special`, `DAYCARE.mounts`, `DAYCARE.unreadable`. There may be a million entries, in 128 levels. A user may have eight of
-         *     these calls at a time; a further one is `busy`.
+         *     these calls at a time, and fewer where the service may have few descriptors; a further one is `busy`.
          *
          *     A failure in the middle breaks the connection. Where the archive can, it says why, in a global header's
          *     `DAYCARE.failed`. A file that grows meanwhile is sent as long as it was; one that shrinks is a failure.
@@ -2455,6 +2455,12 @@ export interface components {
             kind: components["schemas"]["Kind"];
             message: string;
             /**
+             * @description The quota that is used up, by its key in the settings' `quotas`: the user's, the token's, or the total.
+             *     Failures that are about no quota have none. Later versions may add some.
+             * @enum {string}
+             */
+            limit?: "containers" | "coldStarts" | "commands" | "detachedExecs" | "processes" | "exposedPorts" | "sandboxes" | "calls" | "requestsPerSecond";
+            /**
              * @description X-Request-Id of the answer, or of the stream that this ends, by which the service's log knows the call. In
              *     a list of execs there is none.
              */
@@ -2610,8 +2616,8 @@ export interface components {
             };
         };
         /**
-         * @description A limit of the settings' `quotas` is reached: the user's, the token's, or the total. The message names
-         *     the limit, its value and its setting. Nothing of the call was done; try again later.
+         * @description A limit of the settings' `quotas` is reached: the user's, the token's, or the total. `limit` says which one;
+         *     the message also has its value and its setting. Nothing of the call was done; try again later.
          */
         Busy: {
             headers: {

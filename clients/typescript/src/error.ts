@@ -10,10 +10,14 @@ import type { components } from "./contract.js";
  */
 export type ErrorKind = components["schemas"]["Kind"] | "unreachable" | "lost" | "closed" | "unreadable";
 
+/** A quota of the service, by its key in the settings. */
+export type Limit = NonNullable<components["schemas"]["Error"]["limit"]>;
+
 /** The parts of a SandboxError. */
 export interface Fault {
     kind: ErrorKind;
     message: string;
+    limit?: Limit | undefined;
     status?: number | undefined;
     requestId?: string | undefined;
     retryAfterMs?: number | undefined;
@@ -23,6 +27,8 @@ export interface Fault {
 /** A refusal or failure. The message is for people and says what to do; kind is for programs. */
 export class SandboxError extends Error {
     readonly kind: ErrorKind;
+    /** The quota that is used up, if a call is refused because of one. */
+    readonly limit?: Limit;
     /** The HTTP status, or 0 when there was no answer or it came in a stream. */
     readonly status: number;
     /** The call's id in the service's log, if the service has sent it. */
@@ -34,6 +40,7 @@ export class SandboxError extends Error {
         super(fault.message, fault.cause === undefined ? {} : { cause: fault.cause });
         this.name = "SandboxError";
         this.kind = fault.kind;
+        if (fault.limit !== undefined) this.limit = fault.limit;
         this.status = fault.status ?? 0;
         if (fault.requestId !== undefined) this.requestId = fault.requestId;
         if (fault.retryAfterMs !== undefined) this.retryAfterMs = fault.retryAfterMs;

@@ -13,11 +13,12 @@ export function answered(response: http.IncomingMessage, body: Buffer): SandboxE
     if (failure === undefined) {
         return new SandboxError({ kind: "unreadable", status, message: `the service answered ${status} ${response.statusMessage ?? ""} but not in the contract's form: is it sandboxd?` });
     }
-    const { kind, message, requestId } = failure.error;
+    const { kind, message, limit, requestId } = failure.error;
     const header = response.headers["x-request-id"];
     return new SandboxError({
         kind,
         message,
+        limit,
         status,
         requestId: requestId ?? (typeof header === "string" ? header : undefined),
         retryAfterMs: retryAfter(response.headers["retry-after"]),

@@ -4,7 +4,7 @@ export { Client, type ClientOptions, type DecisionArgs } from "./client.js";
 export { Sandbox } from "./sandbox.js";
 export type { ExecIdArgs, ExplainArgs, LookArgs, MkdirArgs, MoveArgs, OpenArgs, PathArgs, RemoveArgs } from "./sandbox.js";
 export { Attached, type AttachArgs, type ReattachArgs } from "./attach.js";
-export { SandboxError, type ErrorKind } from "./error.js";
+export { SandboxError, type ErrorKind, type Limit } from "./error.js";
 export type { Path } from "./bytes.js";
 export type { ExecArgs, ProcessStartArgs, Variables } from "./command.js";
 export type { ExecCallArgs, ExecEvent, ExecResult, ExitEvent, OnOutput, OtherEvent, OutputEvent } from "./exec.js";

@@ -21,6 +21,11 @@ test("what the service refuses is told with its kind, status and ids", async (t)
     );
 });
 
+test("a quota that is used up is named", async (t) => {
+    const { client } = await lab(t, (_, response) => answer(response, 429, { error: { kind: "busy", message: "m", limit: "sandboxes" } }));
+    assert.equal((await failure(client.health())).limit, "sandboxes");
+});
+
 test("hosts that did not answer are named", async (t) => {
     const { client } = await lab(t, (_, response) => answer(response, 200, { containers: [], processes: [], decisions: [], unanswered: ["h2"] }));
     assert.deepEqual((await client.allContainers()).unanswered, ["h2"]);

@@ -104,8 +104,8 @@ test("a keepalive is not the start", async (t) => {
         });
     };
     for (const begin of begins) {
-        says(text('{"type":"error","error":{"kind":"busy","message":"m","requestId":"r-1"}}'));
-        await assert.rejects(begin(), (error) => error instanceof SandboxError && error.kind === "busy" && error.requestId === "r-1");
+        says(text('{"type":"error","error":{"kind":"busy","message":"m","limit":"commands","requestId":"r-1"}}'));
+        await assert.rejects(begin(), (error) => error instanceof SandboxError && error.kind === "busy" && error.limit === "commands" && error.requestId === "r-1");
 
         says(keepalive, text(`{"type":"start","execId":"${id}"}`), output(1, "one"), exit);
         const begun = await begin();

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -83,5 +84,26 @@ func TestWrapperMakesRoom(t *testing.T) {
 	}
 	if got := wrapped(); len(got) != 2 {
 		t.Errorf("%q", got)
+	}
+}
+
+// Commands with ever new grants leave no more sandboxes than a user may have. They take none of a server that runs.
+func TestGrantsMakeRoom(t *testing.T) {
+	l := newLabWith(t, nil, func(o *sandboxtest.Options) {
+		o.Config = func(cfg *sandbox.Config) {
+			cfg.Quotas = quota.New(quota.Limits{PerUser: quota.Bounds{Sandboxes: 4}})
+		}
+	})
+	server := l.agent("--user", "alice", "--grant", "@network")
+	for i := range 5 {
+		dir := fmt.Sprint("dir-", i)
+		l.mkdir(dir)
+		l.ok("", "exec", "--user", "alice", "--grant", "@write:/home/"+dir, "--", "true")
+	}
+	server.holds("exec", arguments{"command": "true"}, false, "")
+	l.ok("", "pause", "--user", "alice")
+	granted, _ := needs("alice", []string{"@network"})
+	if box, err := l.Get(granted + "-mcp"); err != nil || !box.Paused {
+		t.Errorf("%+v, %v", box, err)
 	}
 }
