@@ -113,10 +113,7 @@ func (c *clusterLab) cutLinks(t *testing.T, user, file string, times int) {
 		begun := time.Now()
 		c.cut(t, h, true)
 		for _, other := range c.others(h) {
-			eventually(t, other.name+" answers", func() bool {
-				out, err := other.client.Exec(t.Context(), user, types.Exec{Permissions: workspace, Command: "echo there"})
-				return err == nil && out.Stdout == "there\n"
-			})
+			other.answersFor(t, user)
 			if other == c.others(h)[0] {
 				answered = append(answered, time.Since(begun).Round(100*time.Millisecond))
 			}
@@ -128,9 +125,23 @@ func (c *clusterLab) cutLinks(t *testing.T, user, file string, times int) {
 	slices.Sort(answered)
 	if median, worst := answered[(len(answered)-1)/2], answered[len(answered)-1]; times > 1 {
 		t.Logf("%d links were cut: the first answer came after %s in the median, %s at worst", times, median, worst)
-		if median > 15*time.Second || worst > 20*time.Second {
-			t.Error("that is too long")
-		}
+	}
+}
+
+// answersFor makes sure that a host answers the next call of a user whose host was cut off: while that is lost, the call waits for as
+// long as docs/guarantees.md tells, which no test measures here, and fails after that. One call may have been sent to the host before
+// anybody knew that it is lost.
+func (h *clusterHost) answersFor(t *testing.T, user string) {
+	t.Helper()
+	call := func() (types.Output, error) {
+		return h.client.Exec(t.Context(), user, types.Exec{Permissions: workspace, Command: "echo there"})
+	}
+	out, err := call()
+	if isKind(err, types.Unavailable) && strings.Contains(err.Error(), "how far it got is not known, and it is not repeated") {
+		out, err = call()
+	}
+	if err != nil || out.Stdout != "there\n" {
+		t.Fatalf("%s does not answer: %+v, %v", h.name, out, err)
 	}
 }
 
