@@ -98,6 +98,9 @@ func noTwoHostsRunAUser(t *testing.T, c *clusterLab) {
 			t.Logf("%s: it goes on elsewhere after %s", fault.name, time.Since(begun).Round(100*time.Millisecond))
 		}
 		c.come(t, h)
+		if fault.same {
+			writesOn(t, file, before, fault.name)
+		}
 	}
 	noneOverlap(t, file, 1+cuts+4)
 	standsStill(t, c, file)
@@ -151,6 +154,22 @@ func anotherWrites(t *testing.T, file string, before map[string]stretch, after s
 	eventuallyWithin(t, 60*time.Second, "another start of the process writes after: "+after, func() bool { return len(runs(t, file)) > len(before) })
 }
 
+// writesOn waits until the process writes on, and makes sure that no further start of it has written.
+func writesOn(t *testing.T, file string, before map[string]stretch, after string) {
+	t.Helper()
+	last := func() (at float64) {
+		for _, r := range runs(t, file) {
+			at = max(at, r.last)
+		}
+		return at
+	}
+	now := last()
+	eventually(t, "the process writes on after: "+after, func() bool { return last() > now })
+	if n := len(runs(t, file)); n != len(before) {
+		t.Errorf("%s: %d starts, and %d before", after, n, len(before))
+	}
+}
+
 // noneOverlap makes sure that no start of the process wrote before the one before it had ended.
 func noneOverlap(t *testing.T, file string, atLeast int) {
 	t.Helper()
@@ -174,14 +193,16 @@ func noneOverlap(t *testing.T, file string, atLeast int) {
 func standsStill(t *testing.T, c *clusterLab, file string) {
 	h := c.holder(t, "one")
 	before := runs(t, file)
+	fenced := func() int { // which may have happened in an earlier fault, too
+		return h.fence.log.count("its lease could not be renewed") + h.fence.log.count("renewed too late") + h.fence.log.count("lease has ended")
+	}
+	earlier := fenced()
 	all := h.processes()
 	signalAll(all, syscall.SIGSTOP)
 	anotherWrites(t, file, before, "the host stands still")
 	signalAll(all, syscall.SIGCONT)
 	goesOn := float64(time.Now().UnixMilli()) / 1000
-	eventually(t, "the fence has killed what ran", func() bool {
-		return h.fence.log.count("its lease could not be renewed")+h.fence.log.count("renewed too late")+h.fence.log.count("lease has ended") > 0
-	})
+	eventually(t, "the fence has killed what ran", func() bool { return fenced() > earlier })
 	c.come(t, h)
 	now := runs(t, file)
 	for id := range before {
