@@ -214,6 +214,19 @@ func TestEgressOfForgers(t *testing.T) {
 		succeeds(t, l.reach(t, "victim", hello("http://"+forged), forged))
 		succeeds(t, l.reach(t, "forger", hello("http://"+name), name))
 		victim, forger := l.addressOf(t, l.containerOf(t, "victim").ID), l.addressOf(t, l.containerOf(t, "forger").ID)
+		neighbour := l.runs(t, "victim", forged, "listens", `
+import socket, sys, threading
+server = socket.create_server(("0.0.0.0", 8080))
+def serve():
+    while True:
+        server.accept()[0].close()
+        print("came", flush=True)
+threading.Thread(target=serve, daemon=True).start()
+socket.create_connection(("127.0.0.1", 8080)).close()
+print("listens", flush=True)
+sys.stdin.read()
+`)
+		neighbour.says(t, "came") // by itself
 		secret := w.fresh()
 		if err := w.ListenUDP(netip.AddrPortFrom(secret, 9999)); err != nil {
 			t.Fatal(err)
@@ -256,8 +269,12 @@ except OSError as e:
 		if strings.Contains(text, "REACHED") || strings.Contains(text, "FORGED") || !strings.Contains(text, "forged source") && !strings.Contains(text, "no answer") {
 			t.Errorf("%s", text)
 		}
+		if n := neighbour.out.count("came"); n != 1 {
+			t.Errorf("the neighbour was reached %d times\n%s", n-1, text)
+		}
+		neighbour.end(t)
 		// gVisor makes no packets for anyone (its raw sockets are off); Linux does.
-		if strings.HasSuffix(t.Name(), "/runc") && !strings.Contains(text, "\nsent "+victim) {
+		if l.runtime() == "runc" && !strings.Contains(text, "\nsent "+victim) {
 			t.Errorf("nothing was forged: %s", text)
 		}
 		if n := seen(t, capture, secret); n != 0 {
