@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -136,11 +135,15 @@ func (l *lab) programs(id string) (string, error) {
 // within seconds when that is killed.
 func TestHostileCommandsEndWithTheService(t *testing.T) {
 	eachOwn(t, func(t *testing.T, l *lab) {
-		l.survive(t, survivals)
-		if left := l.survivors(t); len(left) != len(survivals) {
-			t.Errorf("only these can be seen: %v", left)
+		all := func() {
+			t.Helper()
+			l.survive(t, survivals)
+			if left := l.survivors(t); len(left) != len(survivals) {
+				t.Errorf("only these can be seen: %v", left)
+			}
+			l.survive(t, crowds)
 		}
-		l.survive(t, crowds)
+		all()
 		l.stop(syscall.SIGKILL)
 		eventuallyWithin(t, 2*time.Minute, "nothing goes on after the service was killed", func() bool {
 			return len(l.survivors(t)) == 0
@@ -148,7 +151,7 @@ func TestHostileCommandsEndWithTheService(t *testing.T) {
 		if err := l.start(); err != nil {
 			t.Fatal(err)
 		}
-		l.survive(t, slices.Concat(survivals, crowds))
+		all()
 		begun := time.Now()
 		l.stop(syscall.SIGTERM)
 		if took := time.Since(begun); took > 2*time.Minute {
