@@ -50,7 +50,7 @@ func TestHomesHaveOwners(t *testing.T) {
 		want := map[string]uint32{"old": ownerUID, "one": 300_000, "two": 300_001}
 		for range 2 {
 			for _, user := range []string{"old", "one", "two"} {
-				l.sh(t, user, "touch ~/mine /tmp/mine; test -O ~/mine; test -O /tmp/mine; test $(id -un) = user; ssh -G host >/dev/null")
+				l.sh(t, user, "touch ~/mine /tmp/mine && test -O ~/mine && test -O /tmp/mine && test $(id -un) = user && ssh -G host >/dev/null")
 				if l.owner(user) != want[user] || !l.owns(user, l.at(user, "mine")) {
 					t.Errorf("%s: the home belongs to %d, want %d", user, l.owner(user), want[user])
 				}
