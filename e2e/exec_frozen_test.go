@@ -182,6 +182,10 @@ func TestAFrozenContainerStandsStill(t *testing.T) {
 				t.Fatal(err)
 			}
 			id := l.containerOf(t, user).ID
+			// Its shim can be seen, and so missed below; and so can what is mounted into it, by which leftOf knows a run's.
+			if shim, err := engine.ShimOf(id); err != nil || !strings.Contains(strings.Join(shim.Sources, "\n"), runDir+"/") {
+				t.Fatalf("its shim is %+v, %v", shim, err)
+			}
 			l.standsStill(t, id)
 			if err := l.engine.ContainerUnpause(t.Context(), id); err != nil {
 				t.Fatal(err)
