@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/pkg/stdcopy"
 
@@ -129,6 +130,22 @@ func (l *lab) programs(id string) (string, error) {
 		err = fmt.Errorf("ps says %.200q", out.String())
 	}
 	return out.String(), err
+}
+
+// isRunning reports whether a program runs in a container now. The agent, as it ends with the service, may end who looks, too.
+func (l *lab) isRunning(t *testing.T, id, program string) (is bool) {
+	t.Helper()
+	eventually(t, "it can be told what runs", func() bool {
+		programs, err := l.programs(id)
+		found, inspectErr := l.engine.ContainerInspect(t.Context(), id)
+		if cerrdefs.IsNotFound(inspectErr) || inspectErr == nil && !found.State.Running {
+			is = false
+			return true
+		}
+		is = strings.Contains(programs, program)
+		return err == nil
+	})
+	return is
 }
 
 // Whatever a command does against the agent, it ends with the service: at once, when that is told to stop, and
