@@ -87,7 +87,7 @@ func TestADayOfAnAgent(t *testing.T) {
 			start := anything{"command": "cd ~/app && exec npx vite preview --port 4173 --host 127.0.0.1", "name": "preview", "readyPort": 4173, "waitMs": 60_000,
 				"permissions": []string{"@workspace"}}
 			said(t, "process_start", start, "it is ready")
-			said(t, "process_start", start, "preview") // refused: two of one name
+			said(t, "process_start", start, `has the name "preview" and has not ended`)
 			said(t, "process_stop", anything{"id": "preview"}, "preview")
 			said(t, "process_remove", anything{"id": "preview"}, "is removed")
 			if text := said(t, "process_list", anything{}); strings.Contains(text, "preview") {

@@ -67,11 +67,18 @@ func e2bByAnyHost(t *testing.T, c *clusterLab) {
 // noneLeft waits until nothing is left of sandboxes that have ended: neither homes nor seats.
 func (c *clusterLab) noneLeft(t *testing.T, seats int) {
 	t.Helper()
-	eventually(t, "no home of a sandbox is left", func() bool {
-		homes, err := filepath.Glob(c.dir + "/users/s???????????????????")
-		return err == nil && len(homes) == 0
-	})
+	eventually(t, "no home of a sandbox is left", func() bool { return len(c.boxes(t)) == 0 })
 	eventually(t, "no seat of a sandbox is left", func() bool { return c.seats(t) <= seats }) // those of a lost host are gone
+}
+
+// boxes are the homes of sandboxes of E2B's clients.
+func (c *clusterLab) boxes(t *testing.T) []string {
+	t.Helper()
+	homes, err := filepath.Glob(c.dir + "/users/s???????????????????")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return homes
 }
 
 func (c *clusterLab) seats(t *testing.T) (n int) {
@@ -94,6 +101,9 @@ func e2bOfALostHost(t *testing.T, c *clusterLab) {
 		t.Fatal(err)
 	}
 	begun := time.Now()
+	if homes := c.boxes(t); len(homes) < len(left.Persistent)+len(left.Paused) {
+		t.Fatalf("of %+v only these homes are seen: %q", left, homes)
+	}
 	lost := c.holder(t, left.Persistent[0])
 	there := c.others(lost)[0]
 	door := strconv.Itoa(slices.Index(c.hosts, there))
@@ -118,6 +128,9 @@ func e2bOfALostHost(t *testing.T, c *clusterLab) {
 	select {
 	case <-follower.exited:
 		t.Logf("who followed a command was told: %s", follower.log)
+		if !follower.cmd.ProcessState.Success() {
+			t.Errorf("who followed a command of a lost host has lost no connection: %s", follower.log)
+		}
 	case <-time.After(time.Minute):
 		follower.kill()
 		t.Errorf("who followed a command of a lost host waits on: %s", follower.log)

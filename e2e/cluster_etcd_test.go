@@ -54,6 +54,9 @@ func etcdsDisksAreFull(t *testing.T, c *clusterLab) {
 	process, file := c.writes(t, user)
 	holder := c.holder(t, user)
 	holder.sh(t, user, "true") // a container of its calls is warm
+	if len(holder.grouped()) == 0 {
+		t.Fatalf("nothing of users is seen to run on %s", holder.name)
+	}
 
 	free := []func(){c.fill(t, c.hosts[0])}
 	c.writeUntilOneEnds(t, c.hosts[0])

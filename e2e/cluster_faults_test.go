@@ -98,6 +98,9 @@ func noTwoHostsRunAUser(t *testing.T, c *clusterLab) {
 			t.Logf("%s: it goes on elsewhere after %s", fault.name, time.Since(begun).Round(100*time.Millisecond))
 		}
 		c.come(t, h)
+		if fault.same {
+			writesOn(t, file, before, fault.name)
+		}
 	}
 	noneOverlap(t, file, 1+cuts+4)
 	standsStill(t, c, file)
@@ -113,10 +116,7 @@ func (c *clusterLab) cutLinks(t *testing.T, user, file string, times int) {
 		begun := time.Now()
 		c.cut(t, h, true)
 		for _, other := range c.others(h) {
-			eventually(t, other.name+" answers", func() bool {
-				out, err := other.client.Exec(t.Context(), user, types.Exec{Permissions: workspace, Command: "echo there"})
-				return err == nil && out.Stdout == "there\n"
-			})
+			other.answersFor(t, user)
 			if other == c.others(h)[0] {
 				answered = append(answered, time.Since(begun).Round(100*time.Millisecond))
 			}
@@ -128,9 +128,23 @@ func (c *clusterLab) cutLinks(t *testing.T, user, file string, times int) {
 	slices.Sort(answered)
 	if median, worst := answered[(len(answered)-1)/2], answered[len(answered)-1]; times > 1 {
 		t.Logf("%d links were cut: the first answer came after %s in the median, %s at worst", times, median, worst)
-		if median > 15*time.Second || worst > 20*time.Second {
-			t.Error("that is too long")
-		}
+	}
+}
+
+// answersFor makes sure that a host answers the next call of a user whose host was cut off: while that is lost, the call waits for as
+// long as docs/guarantees.md tells, which no test measures here, and fails after that. One call may have been sent to the host before
+// anybody knew that it is lost.
+func (h *clusterHost) answersFor(t *testing.T, user string) {
+	t.Helper()
+	call := func() (types.Output, error) {
+		return h.client.Exec(t.Context(), user, types.Exec{Permissions: workspace, Command: "echo there"})
+	}
+	out, err := call()
+	if isKind(err, types.Unavailable) && strings.Contains(err.Error(), "how far it got is not known, and it is not repeated") {
+		out, err = call()
+	}
+	if err != nil || out.Stdout != "there\n" {
+		t.Fatalf("%s does not answer: %+v, %v", h.name, out, err)
 	}
 }
 
@@ -138,6 +152,22 @@ func (c *clusterLab) cutLinks(t *testing.T, user, file string, times int) {
 func anotherWrites(t *testing.T, file string, before map[string]stretch, after string) {
 	t.Helper()
 	eventuallyWithin(t, 60*time.Second, "another start of the process writes after: "+after, func() bool { return len(runs(t, file)) > len(before) })
+}
+
+// writesOn waits until the process writes on, and makes sure that no further start of it has written.
+func writesOn(t *testing.T, file string, before map[string]stretch, after string) {
+	t.Helper()
+	last := func() (at float64) {
+		for _, r := range runs(t, file) {
+			at = max(at, r.last)
+		}
+		return at
+	}
+	now := last()
+	eventually(t, "the process writes on after: "+after, func() bool { return last() > now })
+	if n := len(runs(t, file)); n != len(before) {
+		t.Errorf("%s: %d starts, and %d before", after, n, len(before))
+	}
 }
 
 // noneOverlap makes sure that no start of the process wrote before the one before it had ended.
@@ -163,14 +193,16 @@ func noneOverlap(t *testing.T, file string, atLeast int) {
 func standsStill(t *testing.T, c *clusterLab, file string) {
 	h := c.holder(t, "one")
 	before := runs(t, file)
+	fenced := func() int { // which may have happened in an earlier fault, too
+		return h.fence.log.count("its lease could not be renewed") + h.fence.log.count("renewed too late") + h.fence.log.count("lease has ended")
+	}
+	earlier := fenced()
 	all := h.processes()
 	signalAll(all, syscall.SIGSTOP)
 	anotherWrites(t, file, before, "the host stands still")
 	signalAll(all, syscall.SIGCONT)
 	goesOn := float64(time.Now().UnixMilli()) / 1000
-	eventually(t, "the fence has killed what ran", func() bool {
-		return h.fence.log.count("its lease could not be renewed")+h.fence.log.count("renewed too late")+h.fence.log.count("lease has ended") > 0
-	})
+	eventually(t, "the fence has killed what ran", func() bool { return fenced() > earlier })
 	c.come(t, h)
 	now := runs(t, file)
 	for id := range before {

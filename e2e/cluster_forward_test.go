@@ -167,6 +167,13 @@ func tokensAtEveryDoor(t *testing.T, c *clusterLab) {
 		if got := c.ask(t, h, "https://"+h.address+":7483", "far", forged, &own); got != 0 {
 			t.Errorf("%s let somebody in with a certificate of their own: %d", h.name, got)
 		}
+		hosts := filepath.Join(c.dir, "certificates", c.others(h)[0].name)
+		if own, err = tls.LoadX509KeyPair(hosts+".crt", hosts+".key"); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.ask(t, h, "https://"+h.address+":7483", "far", "", &own); got == 0 {
+			t.Errorf("%s does not answer a host", h.name)
+		}
 	}
 }
 

@@ -164,17 +164,23 @@ func upgradesLoseNoCall(t *testing.T, c *clusterLab) {
 	}
 	stop()
 	calls.Wait()
+	ran := 0
 	for i := range users {
 		text, err := os.ReadFile(filepath.Join(c.dir, "users", fmt.Sprint("drain", i), "home/calls"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for n, line := range strings.Fields(string(text)) {
+		lines := strings.Fields(string(text))
+		ran += len(lines)
+		for n, line := range lines {
 			if line != strconv.Itoa(n) {
 				t.Errorf("call %d of user %d is missing or ran twice: %s", n, i, line)
 				break
 			}
 		}
+	}
+	if ran != int(answered.Load()) {
+		t.Errorf("%d calls ran, and %d were answered", ran, answered.Load())
 	}
 }
 

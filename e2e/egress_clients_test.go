@@ -41,8 +41,9 @@ func TestEgressOfGitAndPip(t *testing.T) {
 		if got := succeeds(t, l.reach(t, "tools", env+fmt.Sprintf(pip, name), name)); got != "hello" {
 			t.Errorf("pip: %q", got)
 		}
-		if out := l.reach(t, "tools", env+fmt.Sprintf(strings.Replace(pip, "install", "install --retries 0", 1), other), name); !out.Failed {
-			t.Errorf("pip, denied: %q", out.Stdout)
+		out := l.reach(t, "tools", env+fmt.Sprintf(strings.Replace(pip, "install", "install --retries 0", 1), other), name)
+		if verdict, _ := refused(out, other); !out.Failed || verdict != "denied" {
+			t.Errorf("pip, denied: %q, egress %+v", out.Stdout, out.Egress)
 		}
 	})
 }

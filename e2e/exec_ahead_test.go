@@ -160,6 +160,9 @@ func TestAShellThatWaits(t *testing.T) {
 		if err != nil || len(list) != 1 || list[0].Commands != 0 || list[0].State != "idle" {
 			t.Errorf("with a shell that waits: %+v %v", list, err)
 		}
+		eventually(t, "a shell that waits is seen", func() bool {
+			return strings.Contains(l.inside(t, l.containerOf(t, "waits").ID, "ps", "-eo", "args"), "ahead.2.so")
+		})
 		l.stop(syscall.SIGKILL)
 		for _, c := range l.containers(t) {
 			eventually(t, "no shell outlives the service", func() bool {

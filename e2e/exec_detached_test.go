@@ -140,7 +140,11 @@ func TestDetachedExecsEndWithTheService(t *testing.T) {
 		l.register(t, "last")
 		l.leave(t, "last", types.Exec{Command: "echo ready; setsid sleep 7622 & sleep 7622"}, 1)
 		eventually(t, "it goes on", func() bool { return sleeping(t, l, "last", "7622") != "" })
+		id := l.containerOf(t, "last").ID
 		l.stop(syscall.SIGTERM)
+		if l.isRunning(t, id, "sleep 7622") {
+			t.Error("the service has stopped, and the command goes on")
+		}
 		if err := l.start(); err != nil {
 			t.Fatal(err)
 		}

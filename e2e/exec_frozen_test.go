@@ -127,36 +127,45 @@ func TestAFrozenContainerOutlivesTheService(t *testing.T) {
 	}, freezesSoon)
 }
 
-// What is done to a frozen container at Docker costs at most that container.
+// What is done to a frozen container at Docker costs at most that container. One that was resumed serves on. Any other is replaced
+// for the call that finds it so, unless that was sent to it already: then the call says that it was lost.
 func TestAFrozenContainerBehindOurBack(t *testing.T) {
 	eachOwn(t, func(t *testing.T, l *lab) {
 		const user = "behind"
 		l.register(t, user)
-		for what, do := range map[string]func(id string) error{
-			"unpaused": func(id string) error { return l.engine.ContainerUnpause(t.Context(), id) },
-			"killed":   func(id string) error { return l.engine.ContainerKill(t.Context(), id, "KILL") },
-			"removed": func(id string) error {
+		for _, tt := range []struct {
+			what   string
+			do     func(id string) error
+			serves bool // as before
+		}{
+			{"unpaused", func(id string) error { return l.engine.ContainerUnpause(t.Context(), id) }, true},
+			{"killed", func(id string) error { return l.engine.ContainerKill(t.Context(), id, "KILL") }, false},
+			{"removed", func(id string) error {
 				l.removeByForce(id)
 				return nil
-			},
-			"restarted": func(id string) error {
-				return l.engine.ContainerRestart(t.Context(), id, container.StopOptions{Timeout: new(0)})
-			},
+			}, false},
+			{"restarted", func(id string) error {
+				if err := l.engine.ContainerRestart(t.Context(), id, container.StopOptions{Timeout: new(0)}); err != nil {
+					t.Logf("restarted: %v", err) // it has ended, and the service may be removing it
+				}
+				return nil
+			}, false},
 		} {
 			l.sh(t, user, "true")
 			id := l.frozen(t, user)
-			if err := do(id); err != nil {
-				t.Logf("%s: %v", what, err)
+			if err := tt.do(id); err != nil {
+				t.Fatalf("%s: %v", tt.what, err)
 			}
-			begun := time.Now()
 			out, err := l.client.Exec(t.Context(), user, types.Exec{Permissions: workspace, Command: "echo there"})
-			if kind := kindOf(err); err != nil && kind != types.Engine || err == nil && out.Stdout != "there\n" {
-				t.Errorf("%s: %+v, %v", what, out, err)
-			}
-			if took := time.Since(begun); took > 100*time.Second {
-				t.Errorf("%s: the call took %v: %v", what, took, err)
+			lost := !tt.serves && err != nil && strings.Contains(err.Error(), "the container was lost while the command ran")
+			if !lost && (err != nil || out.Stdout != "there\n" || tt.serves && out.Cold) {
+				t.Errorf("%s: %+v, %v", tt.what, out, err)
 			}
 			l.sh(t, user, "true")
+			eventually(t, "there is one container after it was "+tt.what, func() bool {
+				list := l.containersOf(t, user)
+				return len(list) == 1 && (list[0].ID == id) == tt.serves
+			})
 		}
 	}, freezesSoon)
 }
@@ -173,6 +182,10 @@ func TestAFrozenContainerStandsStill(t *testing.T) {
 				t.Fatal(err)
 			}
 			id := l.containerOf(t, user).ID
+			// Its shim can be seen, and so missed below; and so can what is mounted into it, by which leftOf knows a run's.
+			if shim, err := engine.ShimOf(id); err != nil || !strings.Contains(strings.Join(shim.Sources, "\n"), runDir+"/") {
+				t.Fatalf("its shim is %+v, %v", shim, err)
+			}
 			l.standsStill(t, id)
 			if err := l.engine.ContainerUnpause(t.Context(), id); err != nil {
 				t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 // made here, so no registry is asked.
 func TestTheImageInstallsIntoTheHome(t *testing.T) {
 	steps := []struct{ name, command, want string }{
-		{"programs", `for p in node npm npx pnpm yarn python pip cmake gcc gdb strace lsof gpg xxd ss ip sqlite3 $EDITOR; do
-			command -v $p > /dev/null || echo "$p is missing"; done`, ""},
+		{"programs", "for p in " + imagePrograms(t) + `; do
+			command -v $p > /dev/null || echo "$p is missing"; done; python3 -c 'import ensurepip, venv'`, ""},
 		{"Node is one that is maintained", "node --version | cut -d. -f1; npm --version | cut -d. -f1", "v24\n11\n"},
 		{"npm", `mkdir -p ~/greet && cd ~/greet && echo '{"name":"greet","version":"1.0.0","bin":{"greet":"greet.js"}}' > package.json
 			printf '#!/usr/bin/env node\nconsole.log("hi from npm")\n' > greet.js
@@ -44,4 +44,30 @@ func TestTheImageInstallsIntoTheHome(t *testing.T) {
 			})
 		}
 	})
+}
+
+// imagePrograms are those that the table of docs/image.md names. venv is none.
+func imagePrograms(t *testing.T) string {
+	t.Helper()
+	of := map[string]string{ // where the table names something else
+		"coreutils": "stat", "findutils": "find", "diffutils": "diff", "ripgrep": "rg", "netcat": "nc", "openssh-client": "ssh scp", "dnsutils": "dig",
+		"iproute2": "ip ss", "nano (`EDITOR`)": "nano $EDITOR", "Python 3.11": "python python3.11", "venv": "", "Node 24": "node npx",
+	}
+	_, table, _ := strings.Cut(readText(t, "../docs/image.md"), "\n|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	var all []string
+	for row := range strings.Lines(table) {
+		for name := range strings.SplitSeq(strings.Split(row, "|")[2], ",") {
+			program, is := of[strings.TrimSpace(name)]
+			if !is {
+				program = strings.TrimSpace(name)
+			}
+			all = append(all, program)
+			delete(of, strings.TrimSpace(name))
+		}
+	}
+	if len(of) > 0 {
+		t.Fatalf("docs/image.md does not name %v, but %q", of, all)
+	}
+	return strings.Join(all, " ")
 }

@@ -72,7 +72,8 @@ func TestCommandsAreConfined(t *testing.T) {
 			{"no engine", "find / -xdev -name 'docker*.sock' 2>/dev/null; ls /var/run/docker.sock /run/docker.sock 2>/dev/null | cat", ""},
 			{"no network", "ls /sys/class/net | grep -v '^lo$' || true", ""},
 			{"the agent cannot be changed", "echo x 2>/dev/null > /.daycare/agent || echo refused", "refused"},
-			{"no more descriptors than three", "ls /proc/self/fd | wc -l", "4"}, // ls has one of its own
+			{"no more descriptors than three", "ls /proc/self/fd | wc -l", "4"},        // ls has one of its own
+			{"the agent is seen", "test -n \"" + agentPid + "\" && echo seen", "seen"}, // or nothing that is tried on it shows anything
 			{"the agent's descriptors", "ls /proc/" + agentPid + "/fd 2>/dev/null || echo refused", "refused"},
 			{"the agent's files", "cat /.daycare/spool 2>/dev/null || echo refused", "refused"},
 			{"it goes before the agent without memory", "cat /proc/self/oom_score_adj | sed 's/^1000$/100/'", "100"}, // gVisor's own begin at 0

@@ -33,6 +33,9 @@ func TestOneUsersKernelLimits(t *testing.T) {
 		}()
 		defer func() { cancel(); <-ended }()
 		eventually(t, "the instances are taken", func() bool { return holds(l.at("greedy", "full")) != "" })
+		if l.runtime() == "runc" && holds(l.at("greedy", "full")) == "4096" { // gVisor's own have no limit
+			t.Error("this shows nothing: fs.inotify.max_user_instances of this host is not below 4096")
+		}
 		if got := l.sh(t, "modest", `python3 -c 'import ctypes; print(ctypes.CDLL(None).inotify_init() >= 0)'`); got != "True" {
 			t.Errorf("after another user's %s instances: %s", holds(l.at("greedy", "full")), got)
 		}
@@ -50,7 +53,7 @@ func TestHomesHaveOwners(t *testing.T) {
 		want := map[string]uint32{"old": ownerUID, "one": 300_000, "two": 300_001}
 		for range 2 {
 			for _, user := range []string{"old", "one", "two"} {
-				l.sh(t, user, "touch ~/mine /tmp/mine; test -O ~/mine; test -O /tmp/mine; test $(id -un) = user; ssh -G host >/dev/null")
+				l.sh(t, user, "touch ~/mine /tmp/mine && test -O ~/mine && test -O /tmp/mine && test $(id -un) = user && ssh -G host >/dev/null")
 				if l.owner(user) != want[user] || !l.owns(user, l.at(user, "mine")) {
 					t.Errorf("%s: the home belongs to %d, want %d", user, l.owner(user), want[user])
 				}

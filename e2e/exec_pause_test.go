@@ -24,24 +24,24 @@ func TestPause(t *testing.T) {
 				t.Fatalf("%+v, %v", box, err)
 			}
 		}
-		still := func(when string) {
+		still := func(when, at string) {
 			t.Helper()
 			if got := l.process(t, user, process.ID); got.Status != types.ProcessPaused || got.PID == nil {
 				t.Errorf("%s: the process is %s, %v", when, got.Status, got.PID)
 			}
-			before := beat()
 			for _, found := range l.containersOf(t, user) {
 				got, err := l.engine.ContainerInspect(t.Context(), found.ID)
 				if err != nil || !got.State.Paused {
 					t.Errorf("%s: %s is not paused: %v", when, found.Names, err)
 				}
 			}
-			if after := beat(); after != before {
-				t.Errorf("%s: the process went on from %q to %q", when, before, after)
+			if now := beat(); now != at {
+				t.Errorf("%s: the process went on from %q to %q", when, at, now)
 			}
 		}
 		pause()
-		still("paused")
+		at := beat()
+		still("paused", at)
 		if l.state(t, user) != "frozen" {
 			t.Errorf("its container is %s", l.state(t, user))
 		}
@@ -58,7 +58,7 @@ func TestPause(t *testing.T) {
 			if box, err := l.client.Get(t.Context(), user); err != nil || !box.Paused {
 				t.Errorf("the next service says %+v, %v", box, err)
 			}
-			still("after " + signal.String())
+			still("after "+signal.String(), at)
 		}
 		before := beat()
 		l.warmly(t, user) // resumes it

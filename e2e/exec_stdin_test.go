@@ -34,7 +34,11 @@ func TestNoInputIsDevNull(t *testing.T) {
 			if _, err := l.client.Attach(t.Context(), user, e, client.Streams{Stdout: &out}); err != nil {
 				return err.Error()
 			}
-			return strings.ReplaceAll(strings.TrimSuffix(strings.TrimSpace(out.String()), "ended"), "\r", "")
+			text, ended := strings.CutSuffix(strings.TrimSpace(out.String()), "ended")
+			if !ended {
+				return "not at its end: " + text
+			}
+			return strings.ReplaceAll(text, "\r", "")
 		}
 		cli := func(args ...string) string {
 			cmd := l.cli(args...)

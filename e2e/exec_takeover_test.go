@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -78,14 +79,19 @@ while True:
     os.rename('/home/tries.new', '/home/tries')
 `
 
-// takes waits until the user's taker has been through all processes once more, and says what it has got.
+// takes waits until the user's taker has been through all processes once more, and says what it has got. At least the first process
+// is one of the agent's.
 func (l *lab) takes(t *testing.T, user string) string {
 	t.Helper()
-	before, _ := os.ReadFile(l.at(user, "tries"))
+	before, now := holds(l.at(user, "tries")), ""
 	eventually(t, user+" has tried", func() bool {
-		now, err := os.ReadFile(l.at(user, "tries"))
-		return err == nil && string(now) != string(before)
+		now = holds(l.at(user, "tries"))
+		return now != "" && now != before
 	})
+	var tries, agents int
+	if _, err := fmt.Sscan(now, &tries, &agents); err != nil || agents == 0 {
+		t.Fatalf("%s has found no process of the agent's: %q, %v", user, now, err)
+	}
 	taken, _ := os.ReadFile(l.at(user, "taken"))
 	return string(taken)
 }

@@ -78,7 +78,10 @@ func givesBack(t *testing.T, l *lab) {
 	used := func() int {
 		for _, name := range []string{"memory/docker/%s/memory.usage_in_bytes", "memory/system.slice/docker-%s.scope/memory.usage_in_bytes", "docker/%s/memory.current", "system.slice/docker-%s.scope/memory.current"} {
 			if text, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", fmt.Sprintf(name, id))); err == nil {
-				n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+				n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+				if err != nil {
+					t.Fatal(err)
+				}
 				return n
 			}
 		}

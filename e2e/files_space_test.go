@@ -154,10 +154,8 @@ func TestTheSpaceOfWhatFrozenContainersHold(t *testing.T) {
 		if l.runtime() == "runsc" {
 			eventually(t, "only the paused process's container holds it", func() bool { return file.kernels() == 1 })
 		}
-		for _, c := range l.processContainersOf(t, user) {
-			if !strings.Contains(c.Status, "Paused") {
-				t.Errorf("%s: it was thawed", c.Status)
-			}
+		if list := l.processContainersOf(t, user); len(list) != 1 || !strings.Contains(list[0].Status, "Paused") {
+			t.Errorf("it was thawed: %+v", list)
 		}
 		if _, err := l.client.Resume(t.Context(), user); err != nil {
 			t.Fatal(err)

@@ -104,7 +104,9 @@ func TestAProcessIsReached(t *testing.T) {
 
 		// The agent that connects is the tenant's to kill. The next connection has another one.
 		for _, c := range l.processContainersOf(t, "server") {
-			l.inside(t, c.ID, "sh", "-c", "pkill -KILL -f '[a]gent forward'")
+			if said := l.inside(t, c.ID, "sh", "-c", "pkill -KILL -f '[a]gent forward' && echo killed"); said != "killed\n" {
+				t.Errorf("no agent that connects was killed: %q", said)
+			}
 		}
 		eventually(t, "it is reached again", func() bool { got, err := fetch(url); return err == nil && got == large })
 

@@ -140,7 +140,7 @@ func TestALostInstance(t *testing.T) {
 		}
 		eventually(t, "the old container is gone", func() bool {
 			_, err := l.engine.ContainerInspect(context.Background(), id)
-			return err != nil
+			return cerrdefs.IsNotFound(err)
 		})
 		if _, err := os.Stat(name + ".damaged"); err != nil || !strings.Contains(l.log.String(), "the service's id is damaged") {
 			t.Errorf("%v, log %s", err, l.log.tail())

@@ -99,7 +99,7 @@ func TestPoolNetwork(t *testing.T) {
 				waits = c.ID
 			}
 		}
-		if got := l.insideAs(t, waits, container.ExecOptions{Cmd: []string{"bash", "-c", ask(allowed)}}); strings.Contains(got, "hello from") {
+		if got := l.insideAs(t, waits, container.ExecOptions{Cmd: []string{"bash", "-c", ask(allowed)}}); !strings.Contains(got, "code") || strings.Contains(got, "hello from") {
 			t.Errorf("before it is bound: %q", got)
 		}
 		if n := len(w.arrivals(allowed)); n != 0 || w.DNS.Asked(allowed) != 0 {

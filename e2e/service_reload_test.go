@@ -97,7 +97,11 @@ func TestSettingsAreReadAgain(t *testing.T) {
 	eventually(t, "the container of the settings before is gone", func() bool {
 		return !slices.ContainsFunc(l.containers(t), func(c container.Summary) bool { return c.ID == before[0].ID })
 	})
-	for _, c := range l.containersOf(t, "reader") {
+	after := l.containersOf(t, "reader")
+	if len(after) == 0 {
+		t.Error("there is no container of the settings of now")
+	}
+	for _, c := range after {
 		found, err := l.engine.ContainerInspect(t.Context(), c.ID)
 		if err != nil {
 			t.Fatal(err)

@@ -162,6 +162,7 @@ async function follow(id, door) {
   const command = await box.commands.run("echo begun; sleep 7102", { background: true, timeoutMs: 0, onStdout: () => console.log("begun") });
   const error = await command.wait().catch((err) => err);
   console.log(`${error.constructor.name}: ${error.message}`);
+  assert(error instanceof Error && !(error instanceof e2b.CommandExitError), "the command is told to have ended");
 }
 
 // find finds a sandbox again by a door. One of a lost host has moved to another; one of another may have, whose etcd was the lost one's.

@@ -2,8 +2,10 @@ package gateway
 
 import (
 	"encoding/binary"
+	"errors"
 	"net"
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
@@ -73,6 +75,40 @@ func TestRefusedIsTold(t *testing.T) {
 		case <-time.After(10 * time.Second):
 			t.Fatal("a flood kept the other's from being told")
 		}
+	}
+}
+
+// UDP is refused by a few messages a second, however often a container asks: the rest is dropped.
+func TestRefusalsOfUDPAreFew(t *testing.T) {
+	const asked, atOnce = 100, 6 // that is what the kernel sends to an address at once, and then one a second
+	g := newGate(t, good())
+	one := g.newBox(t, 11)
+	var asks []net.Conn
+	begun := time.Now()
+	must(t, one.in(func() error {
+		for range asked {
+			c, err := net.Dial("udp", "203.0.113.9:53")
+			if err != nil {
+				return err
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			if _, err := c.Write([]byte("question")); err != nil {
+				return err
+			}
+			asks = append(asks, c)
+		}
+		return nil
+	}))
+	most := atOnce + 1 + int(time.Since(begun).Seconds())
+	end, refused := time.Now().Add(2*time.Second), 0
+	for _, c := range asks {
+		must(t, c.SetReadDeadline(end))
+		if _, err := c.Read(make([]byte, 1)); errors.Is(err, syscall.ECONNREFUSED) {
+			refused++
+		}
+	}
+	if refused == 0 || refused > most {
+		t.Errorf("%d of %d were refused, want some and at most %d", refused, asked, most)
 	}
 }
 
