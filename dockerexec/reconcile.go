@@ -211,19 +211,20 @@ func (e *Executor) loseMissing(before map[string]*Container, listed []engine.Con
 }
 
 // mendPauses has those paused, or go on, that Docker has otherwise than it should: somebody did
-// that, or Docker went down meanwhile.
+// that, or Docker went down meanwhile. One that was found paused is resumed by whoever takes it
+// over.
 func (e *Executor) mendPauses(listed []engine.Container) {
 	for _, found := range listed {
 		e.mu.Lock()
 		c := e.ids[found.ID]
 		e.mu.Unlock()
 		if c == nil || !found.Runs() ||
-			!c.is(life.Starting, life.Ready, life.Draining, life.Frozen) {
+			!c.is(life.Starting, life.Ready, life.Draining, life.Frozen) ||
+			!c.Seen(found.State == engine.Paused) || c.foundPaused && c.is(life.Starting) {
 			continue
 		}
 		e.work.Go(func() {
-			if err := c.Seen(e.ctx, found.State == engine.Paused); err != nil &&
-				e.ctx.Err() == nil {
+			if err := c.Mend(e.ctx); err != nil && e.ctx.Err() == nil {
 				e.Tell(e.ctx, c,
 					Incident{What: "cannot pause or resume a container as it should be", Err: err})
 			}

@@ -297,20 +297,17 @@ func (l *Life) Resumed() {
 	l.pause.doubt = l.pause.doubt || l.pause.is
 }
 
-// Seen compares with whether the engine's list has the container paused, and mends what differs. It
-// may be late.
-func (l *Life) Seen(ctx context.Context, paused bool) error {
+// Seen compares with whether the engine's list has the container paused, and reports whether that
+// differs: then Mend is due. It may be late.
+func (l *Life) Seen(paused bool) (differs bool) {
 	l.mu.Lock()
-	differs := paused != l.paused()
+	defer l.mu.Unlock()
+	differs = paused != l.paused()
 	l.pause.doubt = l.pause.doubt || differs
-	l.mu.Unlock()
-	if !differs {
-		return nil
-	}
-	return l.settle(ctx)
+	return differs
 }
 
-// Mend has the container paused, or go on, as it should be, after an error.
+// Mend has the container paused, or go on, as it should be, after an error or Seen.
 func (l *Life) Mend(ctx context.Context) error { return l.settle(ctx) }
 
 // settle has Docker pause or resume the container if that is not so yet.
