@@ -296,8 +296,12 @@ func specFromLabels(labels map[string]string) (Spec, error) {
 var onFullDisk = regexp.MustCompile(
 	`(^|[\s"'(])/[^:]*(: (?:no space left on device|disk quota exceeded|input/output error))`)
 
-// withoutHostPaths returns a message without this Spec's paths on the host: a mount's path becomes
-// its place inside, the others become words. So do those that Docker names when its disk is full.
+// absolutePath is a path in what an OCI runtime says.
+var absolutePath = regexp.MustCompile(`(?:^|[\s"'(=])/[^\s"':,;)]*`)
+
+// withoutHostPaths returns a message without paths on the host: a mount's path becomes its place
+// inside, the others that this Spec has become words. So do those that Docker names when its disk is
+// full, and those that an OCI runtime names: the tenant may have led it to any path, by a link.
 func (s Spec) withoutHostPaths(message string) string {
 	hidden := []string{s.Platform.Agent, session.AgentPath, s.Platform.MaskDir, "(a mask)",
 		s.Platform.Bundle, s.Platform.BundleAt, s.Passwd, "/etc/passwd", s.Group, "/etc/group"}
@@ -306,6 +310,9 @@ func (s Spec) withoutHostPaths(message string) string {
 	}
 	for _, pin := range s.Pins {
 		hidden = append(hidden, pin.Place, pin.Target)
+	}
+	for _, mask := range s.Masks {
+		hidden = append(hidden, mask.Place, mask.Target)
 	}
 	if s.Process.Dir != "" {
 		hidden = append(hidden, s.Process.Dir, "(the process's folder)")
@@ -318,6 +325,16 @@ func (s Spec) withoutHostPaths(message string) string {
 		if hidden[i] != "" {
 			message = strings.ReplaceAll(message, hidden[i], hidden[i+1])
 		}
+	}
+	const runtime = "OCI runtime"
+	if begin, said, found := strings.Cut(message, runtime); found {
+		message = begin + runtime + absolutePath.ReplaceAllStringFunc(said, func(at string) string {
+			start := strings.IndexByte(at, '/')
+			if path := at[start:]; path == "/" || slices.Contains(hidden, path) {
+				return at
+			}
+			return at[:start] + "(a path of the host)"
+		})
 	}
 	return onFullDisk.ReplaceAllString(message, "${1}(a path of the host)$2")
 }
