@@ -58,7 +58,7 @@ func removeAll(dir int, leaf, name string) error {
 		if entry == "" {
 			above := dir
 			if len(t.levels) > 1 {
-				above = t.levels[len(t.levels)-2].fd
+				above = t.levels[len(t.levels)-2].fd()
 			}
 			if err := at.removeEmpty(above, &t); err != nil {
 				return err
@@ -66,7 +66,7 @@ func removeAll(dir int, leaf, name string) error {
 			continue
 		}
 		path := path.Join(at.path, entry)
-		if err := t.remove(at.fd, entry, path); err != nil && !errors.Is(err, unix.ENOENT) {
+		if err := t.remove(at.fd(), entry, path); err != nil && !errors.Is(err, unix.ENOENT) {
 			return classify(path, err)
 		}
 	}
@@ -108,11 +108,12 @@ func (l *level) removeEmpty(above int, t *tree) error {
 	err := unix.Unlinkat(above, l.leaf, unix.AT_REMOVEDIR)
 	if errors.Is(err, unix.ENOTEMPTY) && l.passes < maxPasses {
 		l.passes++
-		_, err := unix.Seek(l.fd, 0, io.SeekStart)
+		_, err := l.dir.Seek(0, io.SeekStart)
 		return err
 	}
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return classify(l.path, err)
 	}
-	return t.leave()
+	t.leave()
+	return nil
 }

@@ -39,18 +39,7 @@ func retry(call func() error) error {
 // openBeneath is the only place that opens a file by name. The caller closes the descriptor. The
 // error is a bare errno.
 func openBeneath(dir int, name string, flags int, mode uint64) (int, error) {
-	return openAt(dir, name, unix.OpenHow{Flags: uint64(flags), Mode: mode, Resolve: beneath})
-}
-
-// openAbove opens the directory that a directory is in now, to read its entries. That may be any
-// one, even outside the root, so the caller compares its identity with the one that it wants. The
-// caller closes the descriptor. The error is a bare errno.
-func openAbove(dir int) (int, error) {
-	return openAt(dir, "..", unix.OpenHow{Flags: asList, Resolve: beneath &^ unix.RESOLVE_BENEATH})
-}
-
-func openAt(dir int, name string, how unix.OpenHow) (int, error) {
-	how.Flags |= unix.O_CLOEXEC
+	how := unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC, Mode: mode, Resolve: beneath}
 	fd := -1
 	err := retry(func() (err error) {
 		fd, err = unix.Openat2(dir, name, &how)

@@ -3,6 +3,7 @@ package hostfs
 import (
 	"errors"
 	"io"
+	"os"
 	"path"
 	"slices"
 
@@ -12,9 +13,8 @@ import (
 )
 
 const (
-	// maxDepth bounds how deep a walk goes, and maxOpen the descriptors that it holds: those of the
-	// last directories on the way down. It takes two of them to come back.
-	maxDepth, maxOpen = 512, 4
+	// maxDepth bounds the descriptors that a walk holds: one for each directory on the way down.
+	maxDepth = 512
 	// maxVisited bounds the entries in the walk of a whole tree, and maxChecked those in the
 	// walks that a single read may cause.
 	maxVisited = 2_000_000
@@ -22,26 +22,23 @@ const (
 )
 
 // tree walks directories by descriptor, depth first, with a stack of its own. A directory on the
-// stack may be moved meanwhile; the walk goes on in the same directories, or fails if it has closed
-// the one above.
+// stack may be moved meanwhile; the walk goes on in the same directories.
 type tree struct {
-	levels []*level // the last two are open
+	levels []*level
 	// left is how many more entries may be visited.
-	left   int
-	buffer [8 << 10]byte // of next
+	left int
 }
 
 type level struct {
-	fd int // -1 while it is closed
-	// id and offset are those of a directory that is closed.
-	id     ID
-	offset int64
+	dir *os.File
 	// path is how the walk came here, for messages and results; leaf is its last component.
 	path, leaf string
 	names      []string
 	// passes counts how often Remove read the directory.
 	passes int
 }
+
+func (l *level) fd() int { return int(l.dir.Fd()) }
 
 func (t *tree) top() *level { return t.levels[len(t.levels)-1] }
 
@@ -54,28 +51,22 @@ func (t *tree) enter(parent int, leaf, path string) error {
 	if err != nil {
 		return err
 	}
-	t.levels = append(t.levels, &level{fd: fd, path: path, leaf: leaf})
-	if n := len(t.levels) - maxOpen; n > 0 {
-		return t.levels[n-1].suspend()
-	}
+	t.levels = append(t.levels, &level{dir: os.NewFile(uintptr(fd), leaf), path: path, leaf: leaf})
 	return nil
 }
 
 // next returns another name in the deepest directory, and "" at its end.
 func (t *tree) next() (string, error) {
 	at := t.top()
-	for len(at.names) == 0 {
-		n := 0
-		if err := retry(func() (err error) {
-			n, err = unix.ReadDirent(at.fd, t.buffer[:])
-			return err
-		}); err != nil {
-			return "", classify(at.path, err)
-		}
-		if n == 0 {
+	if len(at.names) == 0 {
+		names, err := at.dir.Readdirnames(512)
+		if errors.Is(err, io.EOF) {
 			return "", nil
 		}
-		_, _, at.names = unix.ParseDirent(t.buffer[:n], -1, nil)
+		if err != nil {
+			return "", classify(at.path, err)
+		}
+		at.names = names
 	}
 	if t.left--; t.left < 0 {
 		return "", errs.Denied("there are too many entries to look at")
@@ -85,68 +76,16 @@ func (t *tree) next() (string, error) {
 	return name, nil
 }
 
-// leave returns to the directory above. The one above that is opened again now, from a directory in
-// which something was found, because the owner may have closed others to itself.
-func (t *tree) leave() error {
-	t.top().close()
+// leave returns to the directory above.
+func (t *tree) leave() {
+	_ = t.top().dir.Close()
 	t.levels = t.levels[:len(t.levels)-1]
-	if n := len(t.levels); n > 1 {
-		return t.levels[n-2].resume(t.levels[n-1].fd)
-	}
-	return nil
 }
 
 func (t *tree) close() {
-	for _, l := range t.levels {
-		l.close()
+	for len(t.levels) > 0 {
+		t.leave()
 	}
-	t.levels = nil
-}
-
-// suspend closes the directory until resume.
-func (l *level) suspend() error {
-	if l.fd < 0 {
-		return nil
-	}
-	info, err := inspect(l.fd, "")
-	if err == nil {
-		l.offset, err = unix.Seek(l.fd, 0, io.SeekCurrent)
-	}
-	l.id = info.ID
-	l.close()
-	return classify(l.path, err)
-}
-
-// resume opens the directory again, if it is closed, from the one that was found in it. It is an
-// error if that one is elsewhere now.
-func (l *level) resume(below int) error {
-	if l.fd >= 0 {
-		return nil
-	}
-	fd, err := openAbove(below)
-	if err != nil {
-		return classify(l.path, err)
-	}
-	info, err := inspect(fd, "")
-	if err == nil && info.ID != l.id {
-		err = errs.Conflict("what is in %s was moved while it was read", quoted(l.path))
-	}
-	if err == nil {
-		_, err = unix.Seek(fd, l.offset, io.SeekStart)
-	}
-	if err != nil {
-		_ = unix.Close(fd)
-		return classify(l.path, err)
-	}
-	l.fd = fd
-	return nil
-}
-
-func (l *level) close() {
-	if l.fd >= 0 {
-		_ = unix.Close(l.fd)
-	}
-	l.fd = -1
 }
 
 // scan is visitAll for the regular files that have several names.
@@ -183,9 +122,7 @@ func (r *Root) visitAll(name string, limit int, skip []string,
 			return err
 		}
 		if leaf == "" {
-			if err := t.leave(); err != nil {
-				return err
-			}
+			t.leave()
 			continue
 		}
 		at := t.top()
@@ -193,14 +130,14 @@ func (r *Root) visitAll(name string, limit int, skip []string,
 		if slices.Contains(skip, path) {
 			continue
 		}
-		info, err := inspect(at.fd, leaf)
+		info, err := inspect(at.fd(), leaf)
 		if errors.Is(err, unix.ENOENT) {
 			continue
 		}
 		if err != nil {
 			return classify(path, err)
 		}
-		if err := t.visit(at.fd, leaf, path, info, visit); err != nil {
+		if err := t.visit(at.fd(), leaf, path, info, visit); err != nil {
 			return err
 		}
 	}

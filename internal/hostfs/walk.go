@@ -12,7 +12,7 @@ import (
 )
 
 // Walk reads a tree entry by entry, at its caller's pace: between two calls it holds nothing but
-// the descriptors of the last directories on the way down. Only one goroutine at a time may use it.
+// the descriptors of the directories on the way down. Only one goroutine at a time may use it.
 // Whoever began it closes it, before the root.
 type Walk struct {
 	root   *Root
@@ -51,7 +51,7 @@ func (r *Root) Walk(name string, limit int) (*Walk, Info, error) {
 		if err := w.tree.enter(r.dir, name, name); err != nil {
 			return r.fail(name, err)
 		}
-		info, err = inspect(w.tree.top().fd, "")
+		info, err = inspect(w.tree.top().fd(), "")
 		return classify(name, err)
 	})
 	if err != nil {
@@ -73,14 +73,12 @@ func (w *Walk) Next() (name string, info Info, err error) {
 				return err
 			}
 			if leaf == "" {
-				if err := w.tree.leave(); err != nil {
-					return err
-				}
+				w.tree.leave()
 				continue
 			}
 			at := w.tree.top()
 			name = path.Join(at.path, leaf)
-			if info, err = inspect(at.fd, leaf); err == nil {
+			if info, err = inspect(at.fd(), leaf); err == nil {
 				w.parent, w.leaf, w.info = at, leaf, info
 				return nil
 			}
@@ -101,7 +99,7 @@ func (w *Walk) Next() (name string, info Info, err error) {
 func (w *Walk) Enter() error {
 	name := path.Join(w.parent.path, w.leaf)
 	return w.root.asOwner(func() error {
-		err := w.tree.enter(w.parent.fd, w.leaf, name)
+		err := w.tree.enter(w.parent.fd(), w.leaf, name)
 		if passedOver(err) {
 			err = unix.ENOENT
 		}
@@ -113,7 +111,7 @@ func (w *Walk) Enter() error {
 func (w *Walk) Open() (file *os.File, info Info, err error) {
 	name := path.Join(w.parent.path, w.leaf)
 	err = w.root.asOwner(func() error {
-		entry, found, err := openPath(w.parent.fd, w.leaf)
+		entry, found, err := openPath(w.parent.fd(), w.leaf)
 		if passedOver(err) {
 			err = unix.ENOENT
 		}

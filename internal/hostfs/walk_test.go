@@ -2,12 +2,9 @@ package hostfs_test
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"os"
-	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -153,88 +150,6 @@ func TestWalksThatAreOpen(t *testing.T) {
 	}
 	for _, w := range open {
 		w.Close()
-	}
-}
-
-// A walk holds few descriptors, however deep it is, and finds everything once: also what it has not read yet of a
-// directory that it closes. A removal leaves nothing.
-func TestDeepWalksHoldFewDescriptors(t *testing.T) {
-	l := newLab(t)
-	want, at := map[string]int{}, "top"
-	for range 12 {
-		for i := range 600 { // more than are read at once
-			l.file(fmt.Sprintf("%s/file-%d", at, i), "")
-		}
-		l.file(at+"/a/b/c/d/e/f", "")
-		at += "/deeper"
-	}
-	must(t, filepath.WalkDir(l.at("top"), func(path string, _ os.DirEntry, err error) error {
-		want[strings.TrimPrefix(path, l.at("top")+"/")]++
-		return err
-	}))
-	delete(want, l.at("top"))
-	before, most := descriptors(t), 0
-	w, _, err := l.root.Walk("top", 100_000)
-	must(t, err)
-	defer w.Close()
-	found := map[string]int{}
-	for {
-		name, info, err := w.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		must(t, err)
-		found[name]++
-		if info.Type == hostfs.Directory {
-			must(t, w.Enter())
-			most = max(most, descriptors(t)-before)
-		}
-	}
-	if !maps.Equal(found, want) || most > 4 {
-		t.Errorf("%d entries of %d, with %d descriptors", len(found), len(want), most)
-	}
-	must(t, l.root.Remove("top", true))
-	l.has(l.dir)
-}
-
-// A walk that has closed a directory on its way down comes back to that one, or fails: it goes nowhere else with what
-// was moved out of it, neither in the root nor outside.
-func TestWalksOfMovedDirectories(t *testing.T) {
-	for name, tt := range map[string]struct {
-		from    string // below top
-		outside bool
-		fails   bool
-	}{
-		"the last ones, which are open": {"1/2/3/4/5/6/7", false, false},
-		"in the root":                   {"1/2/3", false, true},
-		"outside":                       {"1/2/3", true, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			l := newLab(t)
-			l.file("top/1/2/3/4/5/6/7/8/end", "")
-			l.file("other/canary", canary)
-			must(t, os.WriteFile(l.outside+"/canary", []byte(canary), 0o644))
-			w, _, err := l.root.Walk("top", 100)
-			must(t, err)
-			defer w.Close()
-			for at := ""; path.Base(at) != "end"; {
-				var info hostfs.Info
-				at, info, err = w.Next()
-				must(t, err)
-				if info.Type == hostfs.Directory {
-					must(t, w.Enter())
-				}
-			}
-			to := l.at("other")
-			if tt.outside {
-				to = l.outside
-			}
-			must(t, os.Rename(l.at("top/"+tt.from), to+"/moved"))
-			at, _, err := w.Next()
-			if tt.fails && !errdefs.IsConflict(err) || !tt.fails && !errors.Is(err, io.EOF) {
-				t.Errorf("%q, %v", at, err)
-			}
-		})
 	}
 }
 

@@ -3,25 +3,17 @@ package hostfs
 import (
 	"sync"
 
-	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/fair"
 )
 
-// walksAtOnce is how many trees of one user may be walked at a time: each walk takes a processor,
-// and up to maxOpen descriptors.
+// walksAtOnce is how many trees of one user may be walked at a time: each walk takes up to maxDepth
+// descriptors and a processor.
 const walksAtOnce = 4
 
-const (
-	// heldAtOnce is how many Walks a user may have open: each holds its descriptors for as long as
-	// its reader takes.
-	heldAtOnce = 8
-	// perHeld is how many descriptors an open Walk takes: maxOpen, those of its roots, and that of
-	// a file.
-	perHeld = 2 * maxOpen
-	// heldPart is which part of the process's descriptors all users' open Walks may take.
-	heldPart = 8
-)
+// heldAtOnce is how many Walks a user may have open: each holds up to maxDepth descriptors for as
+// long as its reader takes.
+const heldAtOnce = 8
 
 // Walks bounds the walks of each user's trees, however many calls ask for them; further ones wait.
 // NewWalks makes them: the zero value bounds nothing, and no root takes it. It is safe for
@@ -33,13 +25,7 @@ type Walks struct {
 
 // NewWalks returns Walks of which none is under way.
 func NewWalks() *Walks {
-	descriptors, _ := budget.Descriptors() // an error leaves none
-	return newWalks(descriptors)
-}
-
-func newWalks(descriptors int) *Walks {
-	return &Walks{turns: fair.Turns{Each: walksAtOnce},
-		held: fair.NewPool(descriptors/heldPart/perHeld, heldAtOnce)}
+	return &Walks{turns: fair.Turns{Each: walksAtOnce}, held: fair.Each(heldAtOnce)}
 }
 
 // hold counts one more open Walk of a user, until it is released. The error is of class
@@ -47,7 +33,8 @@ func newWalks(descriptors int) *Walks {
 func (w *Walks) hold(user string) (release func(), err error) {
 	if !w.held.Take(user, 1) {
 		return nil, errs.Busy(
-			"too many directories are being read as a whole already: try again when one has been")
+			"%d directories of the user are being read as a whole already: try again when one has been",
+			heldAtOnce)
 	}
 	return sync.OnceFunc(func() { w.held.Give(user, 1) }), nil
 }

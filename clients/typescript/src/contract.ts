@@ -936,7 +936,7 @@ export interface paths {
          *     are. As in a list, what the sandbox may not see is left out, and so are FIFOs, sockets and devices, what is in
          *     another mount, and what its owner may not read. A global header at the end counts them: `DAYCARE.hidden`,
          *     `DAYCARE.special`, `DAYCARE.mounts`, `DAYCARE.unreadable`. There may be a million entries, in 128 levels. A user may have eight of
-         *     these calls at a time, and fewer where the service may have few descriptors; a further one is `busy`.
+         *     these calls at a time; a further one is `busy`.
          *
          *     A failure in the middle breaks the connection. Where the archive can, it says why, in a global header's
          *     `DAYCARE.failed`. A file that grows meanwhile is sent as long as it was; one that shrinks is a failure.
