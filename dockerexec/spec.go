@@ -297,7 +297,7 @@ var onFullDisk = regexp.MustCompile(
 	`(^|[\s"'(])/[^:]*(: (?:no space left on device|disk quota exceeded|input/output error))`)
 
 // absolutePath is a path in what an OCI runtime says.
-var absolutePath = regexp.MustCompile(`(?:^|[\s"'(=])/[^\s"':,;)]*`)
+var absolutePath = regexp.MustCompile(`(?:^|[^\w./-])/[^\s"':,;)\]]*`)
 
 // withoutHostPaths returns a message without paths on the host: a mount's path becomes its place
 // inside, the others that this Spec has become words. So do those that Docker names when its disk is

@@ -209,8 +209,9 @@ func TestErrorsHaveNoPathsOfTheHost(t *testing.T) {
 		`failed: write "/mnt/a disk/containers/0a/.tmp": disk quota exceeded; write /mnt/b: input/output error`: `failed: write "(a path of the host): disk quota exceeded; write (a path of the host): input/output error`,
 		"write /data/users/alice/output: no space left on device":                                               "write (the user's folder)/output: no space left on device",
 		`OCI runtime create failed: error mounting "/data/users/alice/home" to rootfs at "/home": open o_path procfd: open /var/lib/docker/overlay2/b2/merged/srv/secret: no such file or directory: unknown`: `OCI runtime create failed: error mounting "/home" to rootfs at "/home": open o_path procfd: open (a path of the host): no such file or directory: unknown`,
-		`OCI runtime create failed: possibly malicious path detected -- refusing to operate on /srv/secret/sub: unknown`:                                                                                      `OCI runtime create failed: possibly malicious path detected -- refusing to operate on (a path of the host): unknown`,
-		"exec: /bin/none: no such file or directory": "exec: /bin/none: no such file or directory",
+		"OCI runtime create failed: [/srv/a] is </srv/b>, source:/srv/c in /home:":                                       "OCI runtime create failed: [(a path of the host)] is <(a path of the host), source:(a path of the host) in /home:",
+		`OCI runtime create failed: possibly malicious path detected -- refusing to operate on /srv/secret/sub: unknown`: `OCI runtime create failed: possibly malicious path detected -- refusing to operate on (a path of the host): unknown`,
+		"exec: /bin/none: no such file or directory":                                                                     "exec: /bin/none: no such file or directory",
 	} {
 		s := fullSpec()
 		s.Process.Dir = ""

@@ -214,7 +214,8 @@ func (r *Runner) Exit(ctx context.Context, i process.Instance) (process.Exit, er
 	switch {
 	case err == nil && !state.EndedAt.IsZero():
 		exit.Lost = uint64(state.Lost)
-		exit.OOM = exit.OOM || state.OutOfMemory
+		exit.OOM = ended.OOM ||
+			state.OutOfMemory && ended.ExitCode == 128+int(unix.SIGKILL)
 		if signal := unix.SignalNum(state.Signal); signal != 0 &&
 			ended.ExitCode == 128+int(signal) {
 			exit.Signal = signal

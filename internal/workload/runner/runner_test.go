@@ -243,21 +243,28 @@ func TestRunnerExitOutOfMemory(t *testing.T) {
 	}
 }
 
-// Docker may learn of the memory after the end, or never. The process's first program sees it.
+// Docker may learn of the memory after the end, or never. The process's first program sees it, and is believed where that fits the
+// end.
 func TestAProcessOutOfMemoryIsToldWithoutDockersWord(t *testing.T) {
-	for outOfMemory, want := range map[bool]string{
-		true:  "out of memory: this container may use 128Mi (limits.memory), its tmpfs included",
-		false: "",
+	const words = "out of memory: this container may use 128Mi (limits.memory), its tmpfs included"
+	for name, tt := range map[string]struct {
+		code        int
+		outOfMemory bool
+		want        string
+	}{
+		"killed for memory":      {137, true, words},
+		"killed":                 {137, false, ""},
+		"it says so, and exited": {0, true, ""},
 	} {
 		dir := t.TempDir()
-		if err := state(launch.State{EndedAt: time.Unix(2, 0), OutOfMemory: outOfMemory}, "SIGKILL")(dir); err != nil {
+		if err := state(launch.State{EndedAt: time.Unix(2, 0), OutOfMemory: tt.outOfMemory}, "SIGKILL")(dir); err != nil {
 			t.Fatal(err)
 		}
 		spec := dockerexec.Spec{Process: dockerexec.Process{Dir: dir}, Platform: dockerexec.Platform{Limits: dockerexec.Limits{Memory: 128 << 20}}}
-		runner := New(newPlanner(t, "/home"), &fakeProcesses{exit: dockerexec.ProcessContainer{ExitCode: 137, Spec: spec}}, nil, hostfs.NewTrash(nil), 1<<20, zerolog.Nop())
+		runner := New(newPlanner(t, "/home"), &fakeProcesses{exit: dockerexec.ProcessContainer{ExitCode: tt.code, Spec: spec}}, nil, hostfs.NewTrash(nil), 1<<20, zerolog.Nop())
 		exit, err := runner.Exit(t.Context(), process.Instance{})
-		if err != nil || exit.OOM != outOfMemory || exit.Reason != want {
-			t.Errorf("%t: %+v, %v", outOfMemory, exit, err)
+		if err != nil || exit.OOM != (tt.want != "") || exit.Reason != tt.want {
+			t.Errorf("%s: %+v, %v", name, exit, err)
 		}
 	}
 }
