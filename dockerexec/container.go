@@ -71,6 +71,7 @@ type preparation struct {
 	of     Spec // that it was prepared for
 	is     bool
 	closed bool // it was released, or will not be needed
+	lost   bool // closed after another host may have taken the home over
 	err    error
 }
 
@@ -94,7 +95,7 @@ func (p *preparation) again(mounts mountPreparer, spec Spec) error {
 	defer p.mu.Unlock()
 	p.err = err
 	if err == nil && p.closed {
-		mounts.Release(spec)
+		p.end(mounts, spec)
 	} else if err == nil {
 		p.Prepared, p.of, p.is = prepared, spec, true
 	}
@@ -108,14 +109,23 @@ func (p *preparation) rebind(mounts mountPreparer, to Spec) error {
 	return mounts.Rebind(from, to)
 }
 
-// release releases what was prepared, once.
-func (p *preparation) release(mounts mountPreparer) {
+// release releases what was prepared, once. lost says that another host may have taken the home
+// over.
+func (p *preparation) release(mounts mountPreparer, lost bool) {
 	p.mu.Lock()
 	release := p.is
-	p.is, p.closed = false, true
+	p.is, p.closed, p.lost = false, true, lost
 	p.mu.Unlock()
 	if release {
-		mounts.Release(p.of)
+		p.end(mounts, p.of)
+	}
+}
+
+func (p *preparation) end(mounts mountPreparer, of Spec) {
+	if p.lost {
+		mounts.Forget(of)
+	} else {
+		mounts.Release(of)
 	}
 }
 

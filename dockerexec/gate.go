@@ -11,7 +11,7 @@ import (
 type Gate interface {
 	// May returns nil while containers of a user's, or of a PoolUser's, may start, and while some
 	// may be bound to the user. The error is of class Unavailable. It is asked just before each
-	// start and binding, and just after.
+	// start and binding, just after, and when a container has gone.
 	May(user string) error
 	// Wanted returns what is wanted of a process's or a persistent sandbox's container that an
 	// earlier service has left.
@@ -44,6 +44,12 @@ func (e *Executor) may(user string) error {
 		return refusedStart{err}
 	}
 	return nil
+}
+
+// hasLost reports whether another host may have the user by now.
+func (e *Executor) hasLost(user string) bool {
+	gate := e.gate.Load()
+	return gate != nil && (*gate).May(user) != nil
 }
 
 // wanted asks the Gate.

@@ -2,6 +2,7 @@ package dockerexec
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -67,6 +68,28 @@ func TestWithoutAGateNothingMayStart(t *testing.T) {
 			t.Error("it would be resumed")
 		}
 	})
+}
+
+// The home of a user whom another host may have by now is left as it is.
+func TestTheHomeOfALostUserIsLeftAsItIs(t *testing.T) {
+	for lost, want := range map[bool]string{false: "[prepare alice release alice]", true: "[prepare alice forget alice]"} {
+		synctest.Test(t, func(t *testing.T) {
+			engine := newScriptedEngine(t)
+			e := engine.executor()
+			defer e.Shutdown()
+			made := engine.startPersistent(t, e)
+			if lost {
+				e.gate.Store(new(Gate(starts(func(string) error { return cerrdefs.ErrUnavailable }))))
+			}
+			if err := e.RemoveProcess(t.Context(), made.ID); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if got := fmt.Sprint(e.cfg.Mounts.(*preparerLog).calls); got != want {
+				t.Errorf("lost: %t: %s, want %s", lost, got, want)
+			}
+		})
+	}
 }
 
 // A persistent container that was found reaches what its sandbox's record says, on its own network alone.

@@ -45,6 +45,8 @@ func (r *releases) Release(Spec) {
 	r.running = append(r.running, running)
 }
 
+func (r *releases) Forget(spec Spec) { r.Release(spec) }
+
 func (r *releases) Rebind(Spec, Spec) error { return nil }
 
 // requireOne requires one release, with no container there.

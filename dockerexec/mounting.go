@@ -25,10 +25,12 @@ type Prepared struct {
 // mountPreparer makes mount points on the host.
 type mountPreparer interface {
 	// Prepare makes the mount points of a Spec and returns what else must be mounted. Each
-	// successful Prepare is followed by one Release.
+	// successful Prepare is followed by one Release or one Forget.
 	Prepare(Spec) (Prepared, error)
 	// Release removes what no other container needs.
 	Release(Spec)
+	// Forget is Release for a user whom another host may have by now: it leaves all as it is.
+	Forget(Spec)
 	// Rebind turns what was prepared for one Spec into what another needs, whose container and
 	// directories are the same under other names. Even after an error it is the second Spec that
 	// must be released.

@@ -72,6 +72,8 @@ func (m *poolModel) Prepare(Spec) (Prepared, error) { return Prepared{}, nil }
 
 func (m *poolModel) Release(Spec) {}
 
+func (m *poolModel) Forget(Spec) {}
+
 func (m *poolModel) Rebind(Spec, Spec) error { m.kill(afterRename); return nil }
 
 func (m *poolModel) give(from, to string) error {

@@ -36,6 +36,7 @@ func (g *preparerLog) Prepare(s Spec) (Prepared, error) {
 	return Prepared{}, nil
 }
 func (g *preparerLog) Release(s Spec)             { g.note("release " + s.User) }
+func (g *preparerLog) Forget(spec Spec)           { g.note("forget " + spec.User) }
 func (g *preparerLog) Rebind(from, to Spec) error { g.note("rebind " + from.User); return nil }
 
 // errNotNow is the engine's, of what it does not do in a test.

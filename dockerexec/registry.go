@@ -229,11 +229,12 @@ func (e *Executor) dispose(c *Container) (there bool, err error) {
 }
 
 // free gives back what a container has on the network and, if its programs have ended, on the host:
-// removing a mount point uncovers what it hides.
+// removing a mount point uncovers what it hides. The home of a user who was lost stays as it is: a
+// container that another host starts may need the same mount points.
 func (e *Executor) free(c *Container, ended bool) {
 	c.net.Leave()
 	if ended {
-		c.mounts.release(e.cfg.Mounts)
+		c.mounts.release(e.cfg.Mounts, e.hasLost(c.spec.User))
 	}
 }
 

@@ -20,7 +20,7 @@ func TestNothingStartsWithoutASeat(t *testing.T) {
 			defer e.Shutdown()
 			asked := 0
 			e.gate.Store(new(Gate(starts(func(user string) error {
-				if user != "alice" || e.Starting() != 1 {
+				if user != "alice" || asked < refused && e.Starting() != 1 { // later, the container is given up
 					t.Errorf("asked about %q while %d are started", user, e.Starting())
 				}
 				if asked++; asked >= refused {

@@ -135,6 +135,27 @@ func (p *Preparer) Release(spec dockerexec.Spec) {
 	silent := p.ask(spec, answerLimit)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.forgetContainer(spec)
+	dirs := p.rootDirs(spec)
+	dirs.silent = silent
+	defer dirs.close()
+	p.release(dirs)
+}
+
+// Forget is Release for a home that another host may use by now: it is left as it is. A mount point
+// of root's is removed once a container that needed it is released; a directory of the home's owner
+// stays.
+func (p *Preparer) Forget(spec dockerexec.Spec) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forgetContainer(spec)
+	for _, point := range p.mountPoints(spec) {
+		p.stillNeeds(point)
+	}
+}
+
+// forgetContainer counts one container of a Spec less.
+func (p *Preparer) forgetContainer(spec dockerexec.Spec) {
 	known := p.mounted[spec.Fingerprint()]
 	if known.containers--; known.containers > 0 {
 		p.mounted[spec.Fingerprint()] = known
@@ -142,27 +163,32 @@ func (p *Preparer) Release(spec dockerexec.Spec) {
 		delete(p.mounted, spec.Fingerprint())
 		p.unwatch(spec)
 	}
-	dirs := p.rootDirs(spec)
-	dirs.silent = silent
-	defer dirs.close()
-	p.release(dirs)
+}
+
+// stillNeeds counts one need of a mount point less, and reports whether there are others.
+func (p *Preparer) stillNeeds(point mountPoint) bool {
+	if p.needed[point.name]--; p.needed[point.name] > 0 {
+		return true
+	}
+	delete(p.needed, point.name)
+	delete(p.made, point.name) // also if it is still there: then it is the user's
+	return false
 }
 
 func (p *Preparer) release(dirs *rootDirs) {
 	all := p.mountPoints(dirs.spec)
 	slices.SortFunc(all, func(a, b mountPoint) int { return len(b.name) - len(a.name) }) // what is inside first
 	for _, point := range all {
-		if p.needed[point.name]--; p.needed[point.name] > 0 {
+		made := p.made[point.name]
+		if p.stillNeeds(point) {
 			continue
 		}
 		if dir, rest, err := dirs.mustFind(point.target); err == nil {
-			p.removeMountPoint(dir, rest)
+			removeMountPoint(dir, rest, made)
 		} else {
 			p.log.Warn().Err(err).Str("user", dirs.spec.User).Str("place", point.target).
 				Msg("cannot remove the mount point of a mask")
 		}
-		delete(p.needed, point.name)
-		delete(p.made, point.name) // also if it is still there: then it is the user's
 	}
 }
 
@@ -256,9 +282,9 @@ func makeListable(parent int, leaf string) error {
 	return unix.Fchmod(fd, listableDir)
 }
 
-// removeMountPoint removes what makeMountPoint or makeDirs has made, if it is still empty. What
-// isStandIn recognises was made here, by this service or an earlier one.
-func (p *Preparer) removeMountPoint(dir *rootDir, rest string) {
+// removeMountPoint removes what makeMountPoint or makeDirs has made, if it is still empty. made says
+// that this Preparer did; what isStandIn recognises was made by this service or another one.
+func removeMountPoint(dir *rootDir, rest string, made bool) {
 	parent, leaf, err := openParent(dir.fd, rest)
 	if err != nil {
 		return
@@ -266,7 +292,7 @@ func (p *Preparer) removeMountPoint(dir *rootDir, rest string) {
 	defer unix.Close(parent)
 	var st unix.Stat_t
 	err = unix.Fstatat(parent, leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
-	if err == nil && (p.made[dir.at(rest)] || isStandIn(st.Uid, st.Mode)) {
+	if err == nil && (made || isStandIn(st.Uid, st.Mode)) {
 		_ = unix.Unlinkat(parent, leaf, unix.AT_REMOVEDIR)
 	}
 }

@@ -62,6 +62,30 @@ func TestNoMountPointIsRememberedLonger(t *testing.T) {
 	}
 }
 
+// A home that another host may use by now is left as it is. Root's mount points go with the next container there that needs them.
+func TestForget(t *testing.T) {
+	users := t.TempDir()
+	here, elsewhere := NewPreparer(users, zerolog.Nop()), NewPreparer(users, zerolog.Nop())
+	home, spec := filepath.Join(users, "alice", "home"), deepMask(t, users, "a/.x")
+	if _, err := here.Prepare(spec); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := elsewhere.Prepare(spec); err != nil {
+		t.Fatal(err)
+	}
+	here.Forget(spec)
+	if len(here.made)+len(here.needed)+len(here.mounted) != 0 {
+		t.Errorf("%v are made, %v needed, %v mounted", here.made, here.needed, here.mounted)
+	}
+	if _, err := os.Lstat(filepath.Join(home, "a/.x")); err != nil {
+		t.Error(err)
+	}
+	elsewhere.Release(spec)
+	if left, err := os.ReadDir(filepath.Join(home, "a")); err != nil || len(left) != 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
+}
+
 // What several containers need is removed with the last of them.
 func TestSharedMountPoints(t *testing.T) {
 	users := t.TempDir()

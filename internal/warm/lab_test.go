@@ -160,6 +160,8 @@ func (m *mounts) Prepare(dockerexec.Spec) (dockerexec.Prepared, error) {
 
 func (m *mounts) Release(dockerexec.Spec) {}
 
+func (m *mounts) Forget(dockerexec.Spec) {}
+
 func (m *mounts) Rebind(dockerexec.Spec, dockerexec.Spec) error { return nil }
 
 // has has containers of users that an earlier service made.
