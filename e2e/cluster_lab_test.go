@@ -196,10 +196,22 @@ func (h *clusterHost) knows(c *clusterLab) bool {
 	return err == nil && len(list.Nodes) == len(c.hosts) && !slices.ContainsFunc(list.Nodes, func(n types.Node) bool { return n.Lost })
 }
 
-// come has all that a host may have lost run again.
+// come has all that a host may have lost run again. So has every other one, as systemd would: on a busy machine a fence may have
+// killed a service that no scenario has touched.
 func (c *clusterLab) come(t *testing.T, h *clusterHost) {
 	t.Helper()
 	c.cut(t, h, false)
+	for _, h := range c.hosts {
+		h.revive(t, c)
+	}
+	for _, other := range c.hosts {
+		eventually(t, "the host is back", func() bool { return other.knows(c) })
+	}
+}
+
+// revive starts what has ended on a host.
+func (h *clusterHost) revive(t *testing.T, c *clusterLab) {
+	t.Helper()
 	select {
 	case <-h.engine.exited:
 		h.engine.start(t)
@@ -217,9 +229,6 @@ func (c *clusterLab) come(t *testing.T, h *clusterHost) {
 	}
 	if h.etcd.hasExited() {
 		h.startEtcd(t, c, filepath.Join(c.dir, "certificates"))
-	}
-	for _, other := range c.hosts {
-		eventually(t, "the host is back", func() bool { return other.knows(c) })
 	}
 }
 
