@@ -207,9 +207,10 @@ func TestALookDuringAResumption(t *testing.T) {
 	if err := b.Connect(t.Context(), time.Time{}); err != nil {
 		t.Fatal(err)
 	}
+	paused := b.entry.recorded().Paused // before l.mu, which others take while they have an entry's
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.paused["c-"+b.ID()] || b.entry.recorded().Paused {
+	if l.paused["c-"+b.ID()] || paused {
 		t.Error("it was paused again")
 	}
 }
