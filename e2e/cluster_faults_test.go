@@ -151,7 +151,7 @@ func (h *clusterHost) answersFor(t *testing.T, user string) {
 // anotherWrites waits until another start of the process writes.
 func anotherWrites(t *testing.T, file string, before map[string]stretch, after string) {
 	t.Helper()
-	eventuallyWithin(t, 60*time.Second, "another start of the process writes after: "+after, func() bool { return len(runs(t, file)) > len(before) })
+	eventually(t, "another start of the process writes after: "+after, func() bool { return len(runs(t, file)) > len(before) })
 }
 
 // writesOn waits until the process writes on, and makes sure that no further start of it has written.

@@ -48,7 +48,7 @@ for f in (listen, follow):
     threading.Thread(target=f, daemon=True).start()
 print("serving", flush=True)
 os.write(tell, b"x")
-end = time.monotonic() + 60
+end = time.monotonic() + 110
 while time.monotonic() < end and not os.path.exists("/tmp/enough"):
     time.sleep(0.01)
 `
@@ -57,7 +57,7 @@ while time.monotonic() < end and not os.path.exists("/tmp/enough"):
 const ask = `
 import os, socket
 client = socket.socket(socket.AF_UNIX)
-client.settimeout(2)
+client.settimeout(60)
 try:
     client.connect("/tmp/serve.sock")
     print("connected")

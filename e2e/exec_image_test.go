@@ -37,7 +37,7 @@ func TestTheImageInstallsIntoTheHome(t *testing.T) {
 		l.register(t, "image")
 		for _, step := range steps {
 			t.Run(strings.ReplaceAll(step.name, " ", "_"), func(t *testing.T) {
-				out := l.run(t, "image", types.Exec{Permissions: workspace, Command: step.command, TimeoutMs: new(int64(120_000))})
+				out := l.run(t, "image", types.Exec{Permissions: workspace, Command: step.command, TimeoutMs: unhurried})
 				if out.Stdout != step.want || out.Stderr != "" || out.ExitCode == nil || *out.ExitCode != 0 {
 					t.Errorf("printed %q and %q, %s, want %q", out.Stdout, out.Stderr, exitText(out), step.want)
 				}

@@ -88,9 +88,10 @@ func TestNoInputIsDevNull(t *testing.T) {
 			})
 		}
 		// A terminal for output alone is still the controlling one: its keys for signals reach the command.
-		s := l.openPTY(t, pty.Winsize{Rows: 5, Cols: 80}, "exec", "-t", "-u", user, "--", whatStdinIs+"; tty <&1; exec sleep 7573")
+		s := l.openPTY(t, pty.Winsize{Rows: 5, Cols: 80}, "exec", "-t", "-u", user, "--", whatStdinIs+"; tty <&1; echo now; exec sleep 7573")
 		s.sees("/dev/null")
 		s.sees("/dev/pts/")
+		s.sees("now") // a shell that still waits for tty, which has ended well, goes on after the key
 		s.types("\x03")
 		s.leaves(130)
 	})

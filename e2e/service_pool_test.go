@@ -48,7 +48,7 @@ func (l *lab) readyAt(t *testing.T, node string, n int) {
 // toldOfPool waits for the events to say that so many wait, and so many went to users or ended.
 func (l *lab) toldOfPool(t *testing.T, waiting, gone int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
 	waits, left := map[string]bool{}, 0
 	for e, err := range l.client.Events(ctx, client.EventQuery{Kinds: []types.ServiceKind{types.ServiceContainer}, Replay: true}) {
@@ -270,11 +270,11 @@ func TestPoolKilled(t *testing.T) {
 			user := "killed-" + strings.ReplaceAll(at.name, " ", "-")
 			user = strings.ReplaceAll(user, "'", "")
 			l.ready(t, 1)
-			pooled := filepath.Dir(l.poolDirs(t)[0])
 			if out := l.firstCall(t, user, types.Exec{Command: "echo kept > file; sleep 0.01"}); out.Cold {
 				t.Fatalf("%s: the pool was missed", at.name)
 			}
 			was := l.warmID(t, user)
+			pooled := l.path("users/" + l.containerOf(t, user).Labels["run.daycare.sandbox.user"])
 			l.stop(syscall.SIGKILL)
 			record := l.path("data/pool/bound/" + was + ".json")
 			if err := at.do(user, pooled, record); err != nil {

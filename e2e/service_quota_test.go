@@ -104,8 +104,12 @@ func TestColdStartsHaveTurns(t *testing.T) {
 		l.register(t, "other")
 		order := make(chan string, many+1)
 		var work sync.WaitGroup
+		ended := 0 // before the other one asked
 		ask := func(user string, n int) {
 			work.Go(func() {
+				if user == "other" {
+					ended = len(order)
+				}
 				if _, err := l.client.Exec(t.Context(), user, differently(n, "true")); err != nil {
 					t.Error(err)
 				}
@@ -115,7 +119,8 @@ func TestColdStartsHaveTurns(t *testing.T) {
 		for n := range many {
 			ask("many", n)
 		}
-		eventually(t, "all but one wait for their turn", func() bool { return l.metric(t, "sandboxd_cold_starts_waiting") == many-1 })
+		// The first may have ended before the last has come.
+		eventually(t, "most wait for their turn", func() bool { return l.metric(t, "sandboxd_cold_starts_waiting") >= many/2 })
 		ask("other", 0)
 		work.Wait()
 		close(order)
@@ -125,8 +130,8 @@ func TestColdStartsHaveTurns(t *testing.T) {
 				break
 			}
 		}
-		if place > 3 { // one was being made, and another may have been before it came
-			t.Errorf("it came as number %d of %d", place, many+1)
+		if place > ended+3 { // one was being made, and another may have been before it came
+			t.Errorf("it came as number %d of %d, and %d had ended when it asked", place, many+1, ended)
 		}
 	}, "SANDBOXD_QUOTAS_TOTAL_COLD_STARTS=1")
 }
