@@ -148,11 +148,11 @@ func TestMCPProcesses(t *testing.T) {
 		if text, failed := a.call(t, "process_stop", anything{"id": "web", "signal": "KILL"}, &p); failed || p.Status != "stopped" {
 			t.Errorf("process_stop: %q", text)
 		}
-		if text, failed := a.call(t, "process_start", anything{"command": "python3 -m http.server --bind 127.0.0.1 8000", "name": "web", "readyPort": 8000}, nil); failed || !strings.HasSuffix(text, "it is ready") {
+		if text, failed := a.call(t, "process_start", anything{"command": "python3 -m http.server --bind 127.0.0.1 8000", "name": "web", "readyPort": 8000, "waitMs": *unhurried}, nil); failed || !strings.HasSuffix(text, "it is ready") {
 			t.Errorf("process_start that waits: %q", text)
 		}
 		a.call(t, "process_start", anything{"command": "sleep 1; echo made; exit 3", "name": "job"}, nil)
-		if text, failed := a.call(t, "process_wait", anything{"id": "job"}, nil); failed || !strings.Contains(text, `"exitCode": 3`) || !strings.HasSuffix(text, "[log]\nmade\n") {
+		if text, failed := a.call(t, "process_wait", anything{"id": "job", "waitMs": *unhurried}, nil); failed || !strings.Contains(text, `"exitCode": 3`) || !strings.HasSuffix(text, "[log]\nmade\n") {
 			t.Errorf("process_wait: %q", text)
 		}
 		if text, failed := a.call(t, "process_remove", anything{"id": "job"}, nil); failed {

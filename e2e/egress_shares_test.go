@@ -117,14 +117,16 @@ func TestEgressHasTurnsOfUsers(t *testing.T) {
 		single, toSingle := serve()
 		crowd := l.runs(t, "crowd", crowded, "busy", drain, crowded, fmt.Sprint(many))
 		one := l.runs(t, "single", single, "busy", drain, single, "1")
-		crowdBegan, oneBegan := toCrowd.Load(), toSingle.Load()
-		began := time.Now()
-		eventually(t, "the single connection has brought enough", func() bool { return toSingle.Load()-oneBegan > enough })
-		theirs, its := toCrowd.Load()-crowdBegan, toSingle.Load()-oneBegan
-		t.Logf("in %v: %d MiB to %d connections, %d MiB to one", time.Since(began), theirs>>20, many, its>>20)
-		if theirs > most*its {
-			t.Errorf("that is more than %d times as much", most)
-		}
+		// Enough comes in a tenth of a second. While the single one's program does not run, on a busy machine, all turns are the
+		// others', so that is measured again.
+		eventually(t, fmt.Sprintf("many connections bring at most %d times as much as the single one", most), func() bool {
+			crowdBegan, oneBegan := toCrowd.Load(), toSingle.Load()
+			began := time.Now()
+			eventually(t, "the single connection has brought enough", func() bool { return toSingle.Load()-oneBegan > enough })
+			theirs, its := toCrowd.Load()-crowdBegan, toSingle.Load()-oneBegan
+			t.Logf("in %v: %d MiB to %d connections, %d MiB to one", time.Since(began), theirs>>20, many, its>>20)
+			return theirs <= most*its
+		})
 		one.end(t)
 		crowd.end(t)
 	})

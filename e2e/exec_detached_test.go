@@ -116,7 +116,7 @@ func TestComingBackToAnExec(t *testing.T) {
 func TestDetachedExecsEnd(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		l.register(t, "goeson")
-		timeout := int64(5000) // its caller leaves before
+		timeout := int64(10_000) // its caller leaves before
 		id, _ := l.leave(t, "goeson", types.Exec{Command: "echo ready; setsid sleep 7620 & sleep 7621", TimeoutMs: &timeout}, 1)
 		eventually(t, "its time is up", func() bool {
 			e := l.detached(t, "goeson", id)

@@ -58,10 +58,10 @@ func (l *lab) isTold(t *testing.T, user string) {
 	})
 }
 
-// goesOn runs a command, and fails when it is held up.
+// goesOn runs a command, and fails when it is held up: the home hangs for as long as the scenario waits.
 func (l *lab) goesOn(t *testing.T, user string, permissions []string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 	defer cancel()
 	if out, err := l.client.Exec(ctx, user, types.Exec{Command: "echo on", Permissions: permissions}); err != nil || out.Stdout != "on\n" {
 		t.Errorf("%s: %+v, %v", user, out, err)

@@ -35,7 +35,10 @@ func (l *lab) onFile(t *testing.T) (write func(text string)) {
 // reload has the service read its settings again, and waits until it has.
 func (l *lab) reload(t *testing.T) {
 	t.Helper()
-	told := func() int { return strings.Count(l.log.String(), "the settings were read again") }
+	told := func() int { // but for "the settings were read again, and take effect when Docker answers"
+		log := l.log.String()
+		return strings.Count(log, `"the settings were read again"`) + strings.Count(log, `"the settings were read again and cannot be used`)
+	}
 	before := told()
 	if err := l.daemon.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
