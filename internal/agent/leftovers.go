@@ -182,7 +182,7 @@ func stateOf(pid, thread int) byte {
 
 // readLimit is how long reading command lines may take: a process can make the kernel wait for its
 // memory.
-const readLimit = 100 * time.Millisecond
+const readLimit = time.Second
 
 // commandLines returns the command lines of processes, within the bounds of a wire.Exit, and how
 // many more there are. What cannot be read, or is empty, is left out and counted.
