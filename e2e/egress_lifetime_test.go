@@ -90,6 +90,7 @@ func TestEgressWhileTheServiceIsDown(t *testing.T) {
 		succeeds(t, l.reach(t, "down", hello("http://"+name), name))
 		before := l.containersOf(t, "down")
 		l.stop(syscall.SIGKILL)
+		eventually(t, "its own connections have closed", func() bool { return l.place.command(t, "ss", "-Htn", "dst", at.String()) == "" })
 		capture := w.capture(t)
 		// Past the service: Docker runs it in the same container.
 		text := ""

@@ -59,6 +59,13 @@ func fetch(url string) (string, error) {
 	return string(text), err
 }
 
+// manyAtOnce serves files at port 8000. Of the connections that come at once, the server of `python3 -m http.server` has the
+// kernel keep five until it takes them; the others try again for longer than an agent waits.
+const manyAtOnce = `exec python3 -c '
+import http.server as http
+http.ThreadingHTTPServer.request_queue_size = 64
+http.test(http.SimpleHTTPRequestHandler, http.ThreadingHTTPServer, bind="127.0.0.1")'`
+
 // A server that listens at its own loopback and has no network is reached from the host, while it runs,
 // whatever becomes of the service.
 func TestAProcessIsReached(t *testing.T) {
@@ -67,7 +74,7 @@ func TestAProcessIsReached(t *testing.T) {
 		large := strings.Repeat("0123456789abcdef", 1<<17)
 		l.put(t, "server", "large", large)
 		p := l.startProcess(t, "server", types.StartProcess{
-			Command: "until [ -e /tmp/go-on ]; do sleep 0.05; done; exec python3 -m http.server --bind 127.0.0.1 8000", KeepAlive: true,
+			Command: "until [ -e /tmp/go-on ]; do sleep 0.05; done; " + manyAtOnce, KeepAlive: true,
 			Ready: &types.Ready{Port: 8000, IntervalMs: 100}, Expose: []types.Expose{{Port: 8000}},
 		})
 		if p.Ready == nil || p.Ready.OK || len(p.Expose) != 1 {
@@ -217,7 +224,7 @@ func TestProcessesWithPortsOnTheCommandLine(t *testing.T) {
 			t.Errorf("%s: %v, no %q in\n%s", tt.command, err, tt.want, out)
 		}
 	}
-	if out, err := start("--ready-port", "8000", "--wait", "5s", "--", "sleep", "7412"); err == nil || !strings.Contains(out, "not ready after 5s") || !strings.Contains(out, "refused") {
+	if out, err := start("--ready-port", "8000", "--wait", "15s", "--", "sleep", "7412"); err == nil || !strings.Contains(out, "not ready after 15s") || !strings.Contains(out, "refused") {
 		t.Errorf("%v: %s", err, out)
 	}
 	if out, err := start("--ready-command", "false", "--wait", "60s", "--", "exit 4"); err == nil || !strings.Contains(out, "never ready: it exited with code 4") {

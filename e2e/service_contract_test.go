@@ -27,7 +27,7 @@ func TestEngineContract(t *testing.T) {
 			enginetest.Contract(t, engine.NewDocker(docker), engine.Spec{
 				Image: image.ID, Runtime: runtime,
 				Process: specs.Process{Args: []string{"/bin/sleep", "600"}, Cwd: "/"},
-			}, "e2e-"+runtime+"-", netip.MustParsePrefix("10.213.77.0/24"))
+			}, "e2e-"+runtime+"-", netip.MustParsePrefix("10.214.77.0/24")) // outside of egress.subnets
 		})
 	}
 }

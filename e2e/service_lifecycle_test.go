@@ -60,9 +60,7 @@ func TestKilledServiceLeavesNothingRunning(t *testing.T) {
 		if err := <-lost; err == nil {
 			t.Error("the call did not fail")
 		}
-		eventually(t, "nothing is left of the command", func() bool {
-			return !strings.Contains(l.inside(t, before, "ps", "-eo", "args"), "sleep 7300")
-		})
+		eventually(t, "nothing is left of the command", func() bool { return !l.isRunning(t, before, "sleep 7300") })
 		if err := l.start(); err != nil {
 			t.Fatal(err)
 		}
