@@ -39,7 +39,7 @@ func (c *clusterLab) stockSays(t *testing.T, h *clusterHost, argv ...string) str
 	p := c.stock(t, h, argv...)
 	select {
 	case <-p.exited:
-	case <-time.After(time.Minute):
+	case <-time.After(4 * time.Minute): // each of its waits has a limit of its own
 		p.kill()
 	}
 	if !p.cmd.ProcessState.Success() {

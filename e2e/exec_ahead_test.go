@@ -92,12 +92,15 @@ for name in '.bashrc', '.profile', '.bash_profile', '.inputrc', 'env.sh':
     open('/home/' + name, 'w').write('env >>/home/seen\n')
 open('/home/ld.so.preload', 'w').write('/home/evil.so\n')
 family = others() + [os.getpid()]               # it has to end, for the next to begin
+begun = '/home/begun-%d' % os.getpid()
 if os.fork() == 0:
     os.setsid()
     libc.prctl(36, 0, 0, 0, 0)                  # no subreaper
     if os.fork(): os._exit(0)
     while True:
         for p in others(): look(p)
+        open(begun, 'w').close()
+while not os.path.exists(begun): time.sleep(0.02)
 time.sleep(0.3)
 `
 

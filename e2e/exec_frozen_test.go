@@ -139,7 +139,12 @@ func TestAFrozenContainerBehindOurBack(t *testing.T) {
 			serves bool // as before
 		}{
 			{"unpaused", func(id string) error { return l.engine.ContainerUnpause(t.Context(), id) }, true},
-			{"killed", func(id string) error { return l.engine.ContainerKill(t.Context(), id, "KILL") }, false},
+			{"killed", func(id string) error {
+				if err := l.engine.ContainerKill(t.Context(), id, "KILL"); err != nil {
+					t.Logf("killed: %v", err) // Docker waits for its end for some seconds only
+				}
+				return nil
+			}, false},
 			{"removed", func(id string) error {
 				l.removeByForce(id)
 				return nil
@@ -190,9 +195,7 @@ func TestAFrozenContainerStandsStill(t *testing.T) {
 			if err := l.engine.ContainerUnpause(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
-			if err := l.engine.ContainerPause(t.Context(), id); err != nil {
-				t.Fatal(err)
-			}
+			eventually(t, "Docker pauses it", func() bool { return l.engine.ContainerPause(t.Context(), id) == nil }) // as runc gives up a freeze that takes long
 			if err := l.engine.ContainerKill(t.Context(), id, "USR1"); err != nil {
 				t.Logf("docker kill: %v", err) // gVisor's, frozen or not, is not killed while it is paused
 			}

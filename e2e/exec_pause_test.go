@@ -16,7 +16,7 @@ func TestPause(t *testing.T) {
 		process := l.startProcess(t, user, types.StartProcess{Command: "while :; do date +%s%N > /home/beat; sleep 0.1; done", Permissions: workspace})
 		l.sh(t, user, "true")
 		beat := func() string { return l.read(t, user, "/home/beat") }
-		eventually(t, "the process writes", func() bool { return beat() != "" })
+		eventually(t, "the process writes", func() bool { return holds(l.at(user, "beat")) != "" })
 		pause := func() {
 			t.Helper()
 			box, err := l.client.Pause(t.Context(), user)

@@ -70,6 +70,7 @@ func TestAPausedContainerIsTakenOver(t *testing.T) {
 		l.register(t, "paused")
 		l.sh(t, "paused", "true")
 		process := l.startProcess(t, "paused", types.StartProcess{Command: "while :; do date +%s%N > /tmp/beat; sleep 0.1; done"})
+		eventually(t, "the process writes", func() bool { return l.there("paused", "/tmp/beat") })
 		for _, found := range l.containersOf(t, "paused") {
 			// runc gives up a freeze that takes long.
 			eventually(t, "Docker pauses it", func() bool { return l.engine.ContainerPause(t.Context(), found.ID) == nil })

@@ -132,7 +132,7 @@ func TestBothSidesSeeEachOthersFiles(t *testing.T) {
 				_ = file.Close()
 			}
 		}()
-		if got := l.bash(t, "both", none, "timeout 20 sh -c 'exec 3<grow; until read line <&3 && [ $line = two ]; do sleep 0.01; done; echo seen'"); got != "seen" {
+		if got := l.bash(t, "both", none, "timeout 100 sh -c 'exec 3<grow; until read line <&3 && [ $line = two ]; do sleep 0.01; done; echo seen'"); got != "seen" {
 			t.Errorf("a file that grows on the host: %q", got)
 		}
 	})

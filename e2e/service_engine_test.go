@@ -241,9 +241,7 @@ func TestEngineStoppedAndStarted(t *testing.T) {
 				out, err := l.client.Exec(t.Context(), "engine", types.Exec{Permissions: workspace, Command: "read line < note; echo $line"})
 				return err == nil && out.Stdout == "one\n"
 			})
-			if left := len(l.containers(t)); left != 1 {
-				t.Errorf("%d containers", left)
-			}
+			eventually(t, "there is one container", func() bool { return len(l.containers(t)) == 1 })
 			if t.Failed() {
 				t.Log(l.log.String())
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -52,6 +53,10 @@ func TestAContainerRemovedWhileItIsAdopted(t *testing.T) {
 			if took := time.Since(begun); took > 2*time.Minute {
 				t.Errorf("it took %v", took)
 			}
+			eventually(t, "the service knows that it is gone", func() bool {
+				list, err := l.client.Containers(t.Context())
+				return err == nil && !slices.ContainsFunc(list, func(c types.Container) bool { return c.ID == mine })
+			})
 		}
 		l.sh(t, "lost", "true")
 	})
@@ -85,9 +90,11 @@ func TestContainersThatGoAtAnyTime(t *testing.T) {
 			time.Sleep(time.Duration(rand.IntN(400)) * time.Millisecond)
 		}
 		work.Wait()
-		if got := l.sh(t, "any", "echo there"); got != "there" {
-			t.Errorf("got %q", got)
-		}
+		// The last container may have been ended just now.
+		eventually(t, "a call runs", func() bool {
+			out, err := l.client.Exec(t.Context(), "any", types.Exec{Permissions: workspace, Command: "echo there"})
+			return err == nil && out.Stdout == "there\n"
+		})
 	})
 }
 
@@ -114,11 +121,16 @@ func (l *lab) disturb() {
 func TestAPausedContainerIsRemovedWhole(t *testing.T) {
 	eachOwn(t, func(t *testing.T, l *lab) {
 		l.register(t, "paused")
-		l.sh(t, "paused", "true")
-		id := l.containerOf(t, "paused").ID
-		if err := l.engine.ContainerPause(t.Context(), id); err != nil {
-			t.Fatal(err)
-		}
+		var id string
+		eventually(t, "a container is paused before it is removed", func() bool {
+			l.sh(t, "paused", "true")
+			list := l.containersOf(t, "paused")
+			if len(list) != 1 {
+				return false
+			}
+			id = list[0].ID
+			return l.engine.ContainerPause(t.Context(), id) == nil
+		})
 		eventually(t, "the container is gone", func() bool { return len(l.containers(t)) == 0 })
 		eventually(t, "its shim is gone", func() bool { _, err := engine.ShimOf(id); return err != nil })
 	}, "SANDBOXD_IDLE_REMOVE_AFTER=1s")

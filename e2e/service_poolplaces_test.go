@@ -123,18 +123,20 @@ func TestPoolNetwork(t *testing.T) {
 			t.Errorf("the next user: cold %v, %q", out.Cold, out.Stdout)
 		}
 		// All of the network is a kind like any other: it is there for the user, and not before.
-		byAddress := "curl -sS --max-time 2 http://" + w.shared.String() + "/hello; echo code $?"
+		byAddress := func(seconds int) string {
+			return fmt.Sprintf("curl -sS --max-time %d http://%s/hello; echo code $?", seconds, w.shared)
+		}
 		first("open", "true", "*")
 		l.ready(t, 2)
 		for _, c := range l.pooled(t) {
 			if !strings.Contains(c.Names[0], ".pool-") {
 				continue
 			}
-			if got := l.insideAs(t, c.ID, container.ExecOptions{Cmd: []string{"bash", "-c", byAddress}}); !strings.Contains(got, "code") || strings.Contains(got, "hello from") {
+			if got := l.insideAs(t, c.ID, container.ExecOptions{Cmd: []string{"bash", "-c", byAddress(2)}}); !strings.Contains(got, "code") || strings.Contains(got, "hello from") {
 				t.Errorf("%s reaches something before it is bound: %q", c.Names[0], got)
 			}
 		}
-		if out := first("opened", ask(other)+"; "+ask(allowed)+"; "+byAddress, "*"); out.Cold || strings.Count(out.Stdout, "hello from ") != 3 {
+		if out := first("opened", ask(other)+"; "+ask(allowed)+"; "+byAddress(20), "*"); out.Cold || strings.Count(out.Stdout, "hello from ") != 3 {
 			t.Errorf("open: cold %v, %q", out.Cold, out.Stdout)
 		}
 	}, "SANDBOXD_POOL_SIZE=1")

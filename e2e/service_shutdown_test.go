@@ -167,7 +167,7 @@ func (l *lab) cutOff(t *testing.T, stop func()) {
 		}
 	}
 	for _, c := range l.containers(t) {
-		eventually(t, "nothing is left of the commands", func() bool { return !strings.Contains(l.inside(t, c.ID, "ps", "-eo", "args"), "sleep 7650") })
+		eventually(t, "nothing is left of the commands", func() bool { return !l.isRunning(t, c.ID, "sleep 7650") })
 	}
 }
 

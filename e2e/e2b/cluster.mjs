@@ -91,7 +91,7 @@ async function ports(id) {
 
 // Another's sandbox is there for nobody, by any door.
 async function others(id) {
-  const own = await Sandbox.create({ ...at(0), apiKey: other, timeoutMs: 60_000 });
+  const own = await Sandbox.create({ ...at(0), apiKey: other, timeoutMs: 600_000 });
   const token = await (await fetch(`${doors[0]}/sandboxes/${own.sandboxId}/connect`, { method: "POST", body: '{"timeout":60}', headers: { "x-api-key": other } })).json();
   for (const door of doors.keys()) {
     const options = { ...at(door), apiKey: other };

@@ -27,7 +27,10 @@ test("a command that there is not", async () => {
 
 test("output comes while the command runs", async () => {
   const seen = [];
-  await box.commands.run("echo one; sleep 0.3; echo two", { onStdout: (data) => void seen.push(data) });
+  const command = await box.commands.run("echo one; read line; echo two", { background: true, stdin: true, onStdout: (data) => void seen.push(data) });
+  await eventually(() => seen.length > 0, "the first output");
+  await box.commands.sendStdin(command.pid, "go on\n");
+  await command.wait();
   assert.equal(seen.join(""), "one\ntwo\n");
   assert(seen.length >= 2, `${seen.length} pieces`);
 });

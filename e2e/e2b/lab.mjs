@@ -17,13 +17,13 @@ export const before = process.env.E2B_TEST_CLIENT === "e2b-before";
 // sandbox makes one, which is killed when the scenario's file has ended.
 export async function sandbox(template, options = {}) {
   if (typeof template !== "string") [template, options] = ["base", template];
-  const box = await Sandbox.create(template, { timeoutMs: 120_000, ...options });
+  const box = await Sandbox.create(template, { timeoutMs: 900_000, ...options });
   after(() => box.kill().catch(() => {}));
   return box;
 }
 
 // eventually waits until a check holds.
-export async function eventually(check, what, limitMs = 20_000) {
+export async function eventually(check, what, limitMs = 90_000) {
   for (const end = Date.now() + limitMs; ; ) {
     const value = await check();
     if (value) return value;

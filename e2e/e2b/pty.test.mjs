@@ -8,7 +8,7 @@ const box = await sandbox();
 async function terminal(options = {}) {
   const seen = { text: "" };
   const decoder = new TextDecoder();
-  const handle = await box.pty.create({ cols: 100, rows: 30, timeoutMs: 60_000, onData: (data) => void (seen.text += decoder.decode(data, { stream: true })), ...options });
+  const handle = await box.pty.create({ cols: 100, rows: 30, timeoutMs: 600_000, onData: (data) => void (seen.text += decoder.decode(data, { stream: true })), ...options });
   const type = (text) => box.pty.sendInput(handle.pid, new TextEncoder().encode(text));
   return { handle, seen, type };
 }

@@ -30,7 +30,7 @@ async function begin() {
     const begun = Date.now();
     const command = await box.commands.run(i === 0 ? prints : counts, { background: true, timeoutMs: 0 });
     await command.disconnect();
-    const read = Math.ceil((Date.now() - begun) / 100) + 20; // lines, at most: a service that is busy sees later that its reader has left
+    const read = Math.ceil((Date.now() - begun) / 100) + 50; // lines, at most: a service that is busy sees later that its reader has left
     if (isPaused(i)) await box.pause();
     return { id: box.sandboxId, pid: command.pid, read, endAt: (await box.getInfo()).endAt };
   });
