@@ -92,7 +92,7 @@ func TestFollowersLeave(t *testing.T) {
 	l := newLab(t, nil)
 	c := l.dial(t)
 	l.Decisions().Add(denied("a.org"))
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for left := 0; left < 40; {
 		for event, err := range c.FollowDecisions(t.Context(), client.DecisionQuery{}) {
 			var failure *client.Error

@@ -80,11 +80,7 @@ func TestLyingUpstreams(t *testing.T) {
 			t.Parallel()
 			liar := newFake(t, lie)
 			alone := newLab(t, impatient, liar.addr)
-			began := time.Now()
 			alone.wantSaid(filtered, "example.org.", dns.TypeA, "SERVFAIL EDE No Reachable Authority")
-			if took := time.Since(began); took > patience/2 {
-				t.Errorf("it took %s", took)
-			}
 			if d := alone.lastDecision(); d.Verdict != dnsfilter.Failed || d.Reason != "no DNS server answered" {
 				t.Errorf("decided %+v", d)
 			}
@@ -156,13 +152,15 @@ func TestFailureIsRemembered(t *testing.T) {
 
 // Names for which nobody answers are no reason to leave an upstream: whoever asks for them has chosen them.
 func TestSilentNamesAreNoFailure(t *testing.T) {
+	t.Parallel()
 	first := newFake(t, func(w dns.ResponseWriter, q *dns.Msg) {
 		if !strings.HasPrefix(strings.ToLower(q.Question[0].Name), "silent") {
 			_ = w.WriteMsg(good(q))
 		}
 	})
 	second := newFake(t, nil)
-	l := newLab(t, impatient, first.addr, second.addr)
+	// Time enough for both to answer, where the first says nothing for all of a try.
+	l := newLab(t, func(c *dnsfilter.Config) { c.TryTimeout = 4 * time.Second }, first.addr, second.addr)
 	for n := range 3 {
 		l.wantSaid(open, fmt.Sprintf("silent%d.test.", n), dns.TypeA, "NXDOMAIN SOA") // by the second
 		name := fmt.Sprintf("other%d.example.org.", n)
@@ -178,12 +176,9 @@ func TestDeadUpstream(t *testing.T) {
 	must(t, err)
 	dead := conn.LocalAddr().String()
 	conn.Close()
-	l := newLab(t, nil, dead)
-	began := time.Now()
+	// It is told, and does not wait.
+	l := newLab(t, func(c *dnsfilter.Config) { c.Timeout, c.TryTimeout = time.Hour, time.Hour }, dead)
 	l.wantSaid(filtered, "example.org.", dns.TypeA, "SERVFAIL EDE No Reachable Authority")
-	if took := time.Since(began); took > patience/2 { // it was told, and did not wait
-		t.Errorf("it took %s", took)
-	}
 	if _, err := l.Resolve(t.Context(), &dnsfilter.Client{}, "example.org"); err == nil || !strings.Contains(err.Error(), "no upstream") {
 		t.Errorf("resolved with %v", err)
 	}

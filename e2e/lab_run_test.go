@@ -251,7 +251,10 @@ func TestNextRunRemovesAKilledRunsLeftovers(t *testing.T) {
 	if err := lock.Close(); err != nil {
 		t.Fatal(err)
 	}
-	removeRuns(parent)
+	eventually(t, "the run is removed", func() bool { // a program that starts just now may have the lock, too, until it is executed
+		removeRuns(parent)
+		return !exists(run)
+	})
 	<-l.exited
 	engine := connect(t, engineSocket)
 	containers, err := engine.ContainerList(t.Context(), container.ListOptions{All: true, Filters: instance})

@@ -243,6 +243,8 @@ const endsHung = "hung"
 // hangsAhead is an agent whose shell is executed for as long as the kernel waits for whoever has a lease of the file, which is
 // three quarters of a minute.
 func hangsAhead(dir string) (int, error) {
+	const limit = 20 * time.Second // less than the kernel waits, and a command that waits for the shell
+	awaitLimit = timeout
 	if err := harden(); err != nil {
 		return 99, err
 	}
@@ -290,11 +292,11 @@ func hangsAhead(dir string) (int, error) {
 		return 99, err
 	}
 	a.ended()
-	if took := time.Since(begun); took > awaitLimit/2 {
+	if took := time.Since(begun); took > limit {
 		return 3, fmt.Errorf("a command took %v", took)
 	}
 	<-shell.ready
-	if took := time.Since(begun); took > awaitLimit || shell.waits {
+	if took := time.Since(begun); took > limit || shell.waits {
 		return 4, fmt.Errorf("the start of the shell took %v", took)
 	}
 	return 0, nil

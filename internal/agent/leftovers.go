@@ -24,14 +24,19 @@ import (
 // print; those that sleep are ended.
 const (
 	// leftQuiet is how long leftovers may do nothing until they are taken to go on for themselves,
-	// and leftLimit how long they may take in all.
-	leftQuiet = 50 * time.Millisecond
-	leftLimit = 2 * time.Second
-	// termQuiet and termLimit are the same after SIGTERM.
-	termQuiet = 250 * time.Millisecond
-	termLimit = 2 * time.Second
+	// and termQuiet the same after SIGTERM.
+	leftQuiet, termQuiet = 50 * time.Millisecond, 250 * time.Millisecond
 	// lookEvery is the time between two looks at what leftovers do.
 	lookEvery = 4 * time.Millisecond
+)
+
+// Tests set longer limits, so that what they see does not depend on the machine.
+var (
+	// leftLimit is how long leftovers may take in all, and termLimit the same after SIGTERM.
+	leftLimit, termLimit = 2 * time.Second, 2 * time.Second
+	// readLimit is how long reading command lines may take: a process can make the kernel wait for
+	// its memory.
+	readLimit = time.Second
 )
 
 // endLeftovers lets what a command has left drain, and asks the rest to end. It returns the command
@@ -179,10 +184,6 @@ func stateOf(pid, thread int) byte {
 	state, _ := readStat(pid, thread)
 	return state
 }
-
-// readLimit is how long reading command lines may take: a process can make the kernel wait for its
-// memory.
-const readLimit = time.Second
 
 // commandLines returns the command lines of processes, within the bounds of a wire.Exit, and how
 // many more there are. What cannot be read, or is empty, is left out and counted.

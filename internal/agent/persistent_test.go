@@ -191,11 +191,19 @@ func TestPersistentLeftBehind(t *testing.T) {
 	l := beginPersistent(t)
 	mark := l.socket + ".mark"
 	print := "head -c 300000 /dev/zero; a=$?; head -c 300000 /dev/zero >&2; echo $a $? >" + mark
-	stream, _ := l.start("nohup sh -c 'while ! [ -e " + mark + ".go ]; do sleep 0.01; done; " + print + "' & echo over")
+	if err := unix.Mkfifo(mark+".go", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stream, _ := l.start("nohup sh -c 'read x < " + mark + ".go; " + print + "' & echo over")
 	if got := rest(t, stream); got != "over\n[0 0 false]" {
 		t.Errorf("%q", got)
 	}
-	if err := os.WriteFile(mark+".go", nil, 0o600); err != nil {
+	tell, err := os.OpenFile(mark+".go", os.O_RDWR, 0) // which waits for nobody
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tell.Close()
+	if _, err := tell.WriteString("\n"); err != nil {
 		t.Fatal(err)
 	}
 	var codes []byte

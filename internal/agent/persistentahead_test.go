@@ -101,8 +101,8 @@ func TestShellsAheadThatAreNone(t *testing.T) {
 		"never waits":               {"/nosuch 2>/dev/null; exit; ", "begun\n[0 0 false]"},
 		"ends":                      {waits + "exit; ", "begun\n[0 0 false]"},
 		"says what is none":         {waits + `head -c 1 <&3 >/dev/null; printf '\143\0\0\0\1\0\0\0' >&3; exec sleep 764; `, "fault: " + string(wire.FaultAgent) + " prepare: operation not permitted"},
-		"takes nothing":             {waits + "exec sleep 764; ", "fault: " + string(wire.FaultCommand) + " /bin/bash: it did not start within 3s: another process stopped it, or the machine is too busy"},
-		"leaves its end to another": {waits + "sleep 764 & exec 3>&-; exit; ", "fault: " + string(wire.FaultCommand) + " /bin/bash: it did not start within 3s: another process stopped it, or the machine is too busy"},
+		"takes nothing":             {waits + "exec sleep 764; ", "fault: " + string(wire.FaultCommand) + " /bin/bash: it did not start within 8s: another process stopped it, or the machine is too busy"},
+		"leaves its end to another": {waits + "sleep 764 & exec 3>&-; exit; ", "fault: " + string(wire.FaultCommand) + " /bin/bash: it did not start within 8s: another process stopped it, or the machine is too busy"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -31,7 +31,7 @@ const (
 )
 
 // timeout is for what takes far less.
-const timeout = 10 * time.Second
+const timeout = time.Minute
 
 func init() {
 	if os.Getenv(envDir) != "" || os.Getenv(envTrace) != "" {
@@ -73,6 +73,7 @@ func firstProcess(dir string) (int, error) {
 			return 99, err
 		}
 	}
+	leftLimit, termLimit, readLimit = 2*timeout, 2*timeout, timeout // so that who waits for them is seen to
 	switch os.Getenv(envEnds) {
 	case "":
 	case endsBeside:
@@ -95,7 +96,7 @@ func firstProcess(dir string) (int, error) {
 		return serveAhead(builtin)
 	}
 	if socket := os.Getenv(envSocket); socket != "" {
-		startLimit = 3 * time.Second
+		startLimit = 8 * time.Second
 		return 0, runPersistent(socket, uint32(os.Getuid()), false, nil, os.Getenv(envBuiltin))
 	}
 	return RunProcess(dir, uint32(os.Getuid()), nil)

@@ -37,8 +37,8 @@ func newWaitingShell() *waitingShell {
 }
 
 // awaitLimit is how long a command waits for a shell that is still starting, before it gets a
-// process of its own.
-const awaitLimit = 5 * time.Second
+// process of its own. Tests set more.
+var awaitLimit = 5 * time.Second
 
 // await reports whether the shell waits for a command, as soon as that is known. It gives up after
 // awaitLimit or with ctx.

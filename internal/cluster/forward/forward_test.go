@@ -454,8 +454,12 @@ func TestACallThatWaitsForALostHostNamesIt(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	left.Store(2)
-	waiting, end := context.WithTimeout(t.Context(), time.Second)
+	waiting, end := context.WithCancel(t.Context())
 	defer end()
+	go func() {
+		waittest.Comes(func() bool { return left.Load() < 0 })
+		end()
+	}()
 	req := httptest.NewRequest(http.MethodPost, "/alice", nil).WithContext(waiting)
 	entry := Entry{Router: New(Config{Cluster: c, Local: local{other, c}, Log: zerolog.Nop()})}
 	if _, _, err := entry.Route(httptest.NewRecorder(), req, other.caller, "alice", false); !errors.Is(err, cluster.ErrNotFenced) || !strings.Contains(err.Error(), `"h1"`) {

@@ -100,8 +100,11 @@ func TestRefusalsOfUDPAreFew(t *testing.T) {
 		return nil
 	}))
 	most := atOnce + 1 + int(time.Since(begun).Seconds())
-	end, refused := time.Now().Add(2*time.Second), 0
-	for _, c := range asks {
+	end, refused := time.Now().Add(20*time.Second), 0
+	for i, c := range asks {
+		if i == 1 { // the first was told, and what is told at all comes soon after
+			end = time.Now().Add(2 * time.Second)
+		}
 		must(t, c.SetReadDeadline(end))
 		if _, err := c.Read(make([]byte, 1)); errors.Is(err, syscall.ECONNREFUSED) {
 			refused++

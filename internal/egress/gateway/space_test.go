@@ -132,7 +132,7 @@ func (g *gate) newBox(t *testing.T, number byte) *box {
 // dial connects from inside.
 func (b *box) dial(network, at string) (c net.Conn, err error) {
 	err = b.in(func() error {
-		c, err = net.DialTimeout(network, at, 2*time.Second)
+		c, err = net.DialTimeout(network, at, 10*time.Second)
 		return err
 	})
 	return c, err
@@ -180,7 +180,7 @@ func (b *box) ask(at string) string {
 		return err.Error()
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(2 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
 	_, _ = c.Write([]byte("question"))
 	buf := make([]byte, 100)
 	n, err := c.Read(buf)

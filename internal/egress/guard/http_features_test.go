@@ -231,7 +231,7 @@ func TestHTTPOfAHalfClosedConnection(t *testing.T) {
 	if a, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || a.StatusCode != http.StatusOK {
 		t.Errorf("%+v, %v", a, err)
 	}
-	r = newRig(t, 0, port, func(c *Config) { c.Limits.HalfClosedIdle = time.Second }) // in which it comes to the origin
+	r = newRig(t, 0, port, func(c *Config) { c.Limits.HalfClosedIdle = 4 * time.Second }) // in which it comes to the origin
 	if said, _ := io.ReadAll(half()); !strings.Contains(string(said), reasonHalfClosed) {
 		t.Errorf("the client is told %q", said)
 	}

@@ -184,9 +184,11 @@ func TestRequestsCannotBeSmuggled(t *testing.T) {
 }
 
 func TestSlowAndLargeHeads(t *testing.T) {
-	r, v := newVisited(t, func(c *Config) { c.Limits.HelloTimeout = 50 * time.Millisecond })
+	var sent chan<- bool // or it would be silence
+	r, v := newVisited(t, func(c *Config) { c.Limits.HelloTimeout, sent = time.Second, onceSent(c) })
 	c := dial(t, r.http)
 	_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: allowed.example\r\n")
+	sent <- true
 	if got := readAll(c); got != "" {
 		t.Errorf("%q", got)
 	}

@@ -217,6 +217,16 @@ func dial(t testing.TB, addr string) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
+// onceSent has a guard look at each connection when sent is told that its client has sent all.
+func onceSent(c *Config) (sent chan<- bool) {
+	all, known := make(chan bool), fakes(c).client
+	fakes(c).client = func(a netip.Addr) (Client, bool) {
+		<-all
+		return known(a)
+	}
+	return all
+}
+
 // knock connects where it is cut off, and returns what it is told. The reset may come so early that
 // it is connect that fails.
 func knock(t testing.TB, addr string) string {

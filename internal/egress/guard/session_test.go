@@ -37,19 +37,20 @@ func TestAnAddressThatDoesNotAnswer(t *testing.T) {
 	o := newTLSOrigin(t, echo, nil)
 	unanswering(t, "127.0.0.3", o.port)
 	hanging, living := netip.MustParseAddr("127.0.0.3"), loopback
+	const short = 80 * time.Millisecond
 	for _, c := range []struct {
-		addrs   []netip.Addr
-		total   time.Duration
-		reaches bool
+		addrs       []netip.Addr
+		each, total time.Duration
+		reaches     bool
 	}{
-		{[]netip.Addr{hanging, living}, patience, true},
-		{[]netip.Addr{hanging, hanging, hanging, living}, 100 * time.Millisecond, false}, // not within all that time
-		{[]netip.Addr{hanging}, patience, false},
+		{[]netip.Addr{hanging, living}, 3 * time.Second, patience, true},                        // which takes some time, too
+		{[]netip.Addr{hanging, hanging, hanging, living}, short, 100 * time.Millisecond, false}, // not within all that time
+		{[]netip.Addr{hanging}, short, patience, false},
 	} {
 		r := newRig(t, o.port, 0, func(cfg *Config) {
 			fakes(cfg).resolve = func(context.Context, string) ([]netip.Addr, error) { return c.addrs, nil }
 			fakes(cfg).mayConnect = func(netip.Addr) bool { return true }
-			cfg.Limits.ConnectTimeout, cfg.Limits.ConnectTotal = 80*time.Millisecond, c.total
+			cfg.Limits.ConnectTimeout, cfg.Limits.ConnectTotal = c.each, c.total
 		})
 		_, err := hands(r, &tls.Config{ServerName: "allowed.example"})
 		if c.reaches {
@@ -124,13 +125,20 @@ func TestBothEndsAreKeptAlive(t *testing.T) {
 func stuffed(t *testing.T, to *net.TCPConn) int {
 	t.Helper()
 	all := pattern() // which takes its time, the first time
-	_ = to.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
-	n, err := to.Write(all)
-	if !isTimeout(err) {
-		t.Errorf("%d bytes went somewhere, though nobody reads: %v", n, err)
+	taken := 0
+	for idle := 0; idle < 4; idle++ { // one time proves nothing: it may have passed before anything was written
+		_ = to.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+		n, err := to.Write(all[taken:])
+		if taken += n; !isTimeout(err) {
+			t.Errorf("%d bytes went somewhere, though nobody reads: %v", taken, err)
+			break
+		}
+		if n > 0 {
+			idle = 0
+		}
 	}
 	_ = to.SetWriteDeadline(time.Now().Add(patience))
-	return n
+	return taken
 }
 
 // pattern is more than all buffers hold, and no two MiB of it are alike.

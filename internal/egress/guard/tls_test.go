@@ -107,7 +107,8 @@ func TestGarbageOnTheTLSPort(t *testing.T) {
 	port, origin := rawOrigin(t)
 	patient := newRig(t, port, 0, nil)
 	// Half a hello has to come within its time, or it would be silence.
-	impatient := newRig(t, port, 0, func(c *Config) { c.Limits.HelloTimeout = time.Second })
+	var sent chan<- bool
+	impatient := newRig(t, port, 0, func(c *Config) { c.Limits.HelloTimeout, sent = time.Second, onceSent(c) })
 	good := records(message(named("allowed.example")), maxRecord)
 	alert := func(kind byte) string { return string([]byte{21, 3, 3, 0, 2, 2, kind}) }
 	for _, c := range []struct {
@@ -133,6 +134,9 @@ func TestGarbageOnTheTLSPort(t *testing.T) {
 		_, _ = io.WriteString(conn, c.send)
 		if c.end {
 			_ = conn.CloseWrite()
+		}
+		if r == impatient {
+			sent <- true
 		}
 		if got := readAll(conn); got != c.want {
 			t.Errorf("%s: answered %q", c.what, got)
