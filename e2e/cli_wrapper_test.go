@@ -187,7 +187,14 @@ func TestWrapperReaches(t *testing.T) {
 func TestWrapperPassesSignals(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		mkdir(t, l.home("wrapped-signal"))
-		cmd := l.wrapped(t, l.home("wrapped-signal"), `{}`, "--", "trap 'echo interrupted; exit 9' INT; echo ready; while :; do sleep 0.05; done")
+		cmd := l.wrapped(t, l.home("wrapped-signal"), `{}`, "--", "python3", "-c", `
+import signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+print("ready", flush=True)
+signal.sigwait({signal.SIGINT})
+print("interrupted", flush=True)
+sys.exit(9)
+`)
 		interrupt(t, cmd)
 	})
 }

@@ -69,7 +69,11 @@ func TestDrainingOutputArrives(t *testing.T) {
 		if got := l.sh(t, "drains", "gunzip < /tmp/f.gz | tail -1; tail -1 /tmp/log"); got != "200000\n9" {
 			t.Errorf("the files end with %q", got)
 		}
-		out := l.run(t, "drains", types.Exec{Permissions: workspace, Command: "nohup sleep 7010 >/dev/null 2>&1 & setsid sleep 7010 & sleep 0.1"})
+		var out types.Output
+		eventually(t, "there was time to read both command lines", func() bool {
+			out = l.run(t, "drains", types.Exec{Permissions: workspace, Command: "nohup sleep 7010 >/dev/null 2>&1 & setsid sleep 7010 & until [ $(pgrep -fxc 'sleep 7010') = 2 ]; do sleep 0.1; done"})
+			return len(out.Hints) != 1 || len(out.Hints[0].Commands) == out.Hints[0].Count
+		})
 		if h := out.Hints; len(h) != 1 || h[0].Kind != types.HintLeftovers || h[0].Count != 2 || !slices.Equal(h[0].Commands, []string{"sleep 7010", "sleep 7010"}) ||
 			!strings.HasPrefix(h[0].Message, "2 background processes were ended: sleep 7010, sleep 7010; ") {
 			t.Errorf("the hints are %+v", h)
@@ -86,7 +90,7 @@ func TestACommandsDaemonsLiveAsLongAsIt(t *testing.T) {
 		done := make(chan error, 1)
 		go func() {
 			_, err := l.client.Attach(context.Background(), "daemons",
-				types.Exec{Permissions: workspace, TimeoutMs: unhurried, Command: "(setsid sleep 7002 >/dev/null 2>&1 &); sleep 0.1; echo ready; read line"},
+				types.Exec{Permissions: workspace, TimeoutMs: unhurried, Command: "(setsid sleep 7002 >/dev/null 2>&1 &); until pgrep -fx 'sleep 7002' > /dev/null; do sleep 0.1; done; echo ready; read line"},
 				client.Streams{Stdin: stdin, Stdout: printed})
 			done <- err
 		}()
@@ -162,14 +166,22 @@ func TestTimeoutEndsTheWholeTree(t *testing.T) {
 		}
 		t.Run("only what was left", func(t *testing.T) {
 			timeout := int64(1900) // less than what is left may take
-			out := l.run(t, "timeout", types.Exec{Permissions: workspace, Command: "while :; do :; done & echo over", TimeoutMs: &timeout})
+			var out types.Output
+			eventually(t, "the command itself is over in time", func() bool {
+				out = l.run(t, "timeout", types.Exec{Permissions: workspace, Command: "while :; do :; done & echo over", TimeoutMs: &timeout})
+				return !out.TimedOut
+			})
 			if out.Stdout != "over\n" || out.TimedOut || out.Failed || len(out.Hints) != 1 || out.Hints[0].Kind != types.HintLeftovers {
 				t.Errorf("got %q %+v, %+v", out.Stdout, out.Result, out.Hints)
 			}
 		})
 		t.Run("has time to clean up", func(t *testing.T) {
 			timeout := int64(5000) // it has to have begun by then
-			out := l.run(t, "timeout", types.Exec{Permissions: workspace, Command: "trap 'echo cleaned; exit 3' TERM; echo begun; sleep 7004 & wait", TimeoutMs: &timeout})
+			var out types.Output
+			eventually(t, "the grace is enough for a busy machine", func() bool {
+				out = l.run(t, "timeout", types.Exec{Permissions: workspace, Command: "trap 'echo cleaned; exit 3' TERM; echo begun; sleep 7004 & wait", TimeoutMs: &timeout})
+				return strings.Contains(out.Stdout, "cleaned")
+			})
 			if out.Stdout != "begun\ncleaned\n" || !out.TimedOut || out.ExitCode == nil || *out.ExitCode != 3 {
 				t.Errorf("got %q %+v", out.Stdout, out.Result)
 			}

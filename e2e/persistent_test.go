@@ -13,6 +13,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/workload/persistent"
@@ -133,7 +134,7 @@ func TestPersistentOverARestart(t *testing.T) {
 		b := k.make(t)
 		counter := follow(t, b, "i=0; while :; do echo $((i++)); sleep 0.05; done", func(c *persistent.Command) { c.Tag = "counter" })
 		until(t, counter, "\n3\n")
-		ended := follow(t, b, "sleep 1; echo late; exit 5", func(c *persistent.Command) { c.Tag = "late" })
+		ended := follow(t, b, "until [ -e go ]; do sleep 0.1; done; echo late; exit 5", func(c *persistent.Command) { c.Tag = "late" })
 		if got := runIn(t, b, "nohup bash -c 'sleep 1; echo kept > kept; exec sleep 7933' > /dev/null 2>&1 & echo left"); got != "left\n[0 0 false]" {
 			t.Errorf("%q", got)
 		}
@@ -142,6 +143,7 @@ func TestPersistentOverARestart(t *testing.T) {
 		if _, err := ended.Next(t.Context()); !cerrdefs.IsUnavailable(err) {
 			t.Errorf("%v", err)
 		}
+		putFile(t, filepath.Join(k.dir, "users", b.ID(), "home/go"), "") // nobody follows any more
 		k = again()
 		b, err := k.Find(quota.Token{Name: "owner"}, b.ID())
 		if err != nil {
@@ -219,10 +221,11 @@ func TestPersistentDeadlines(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 		// One that is lost has ended, and goes.
-		found, err := k.executor.Persistent(t.Context())
-		if err != nil || len(found) != 1 {
-			t.Fatalf("%+v, %v", found, err)
-		}
+		var found []dockerexec.ProcessContainer
+		eventually(t, "the other one's container is gone", func() bool {
+			found, err = k.executor.Persistent(t.Context())
+			return err == nil && len(found) == 1
+		})
 		if err := k.docker.ContainerKill(t.Context(), found[0].ID, "KILL"); err != nil {
 			t.Fatal(err)
 		}

@@ -50,8 +50,6 @@ func TestAMovedWorkingDirectoryIsTold(t *testing.T) {
 		if !strings.Contains(now.ExitReason, why) || now.Signal == nil || *now.Signal != "SIGKILL" || !strings.Contains(now.Notice, "made anew") {
 			t.Errorf("%+v", now)
 		}
-		if l.logged(p.ID, why) == "" {
-			t.Error("the service's log does not say why")
-		}
+		eventually(t, "the service's log says why", func() bool { return l.logged(p.ID, why) != "" })
 	})
 }
