@@ -63,7 +63,7 @@ func TestPersistentOverALostConnection(t *testing.T) {
 		if got, err := told(stream, "begun"); err != nil {
 			t.Fatal(got, err)
 		}
-		_ = l.mux.Close()
+		l.lose()
 		if err := os.WriteFile(l.socket+".go", nil, 0o600); err != nil {
 			t.Fatal(err)
 		}

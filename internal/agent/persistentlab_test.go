@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,6 +31,7 @@ type persistentUnderTest struct {
 	socket string
 	cmd    *exec.Cmd
 	mux    *yamux.Session
+	over   *net.UnixConn // of the connection's bridge, which the first process closes once it has done with that
 }
 
 func beginPersistent(t *testing.T) *persistentUnderTest {
@@ -71,6 +73,16 @@ func (l *persistentUnderTest) connect() {
 	l.mux = session
 }
 
+// lose ends the connection, and returns when the first process has noticed: what it sends until then is lost.
+func (l *persistentUnderTest) lose() {
+	l.t.Helper()
+	_ = l.mux.Close()
+	_ = l.over.SetReadDeadline(time.Now().Add(timeout))
+	if _, err := io.Copy(io.Discard, l.over); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
 // bridge is what the service has of a bridge's stdin and stdout.
 func (l *persistentUnderTest) bridge() stdio {
 	l.t.Helper()
@@ -80,6 +92,7 @@ func (l *persistentUnderTest) bridge() stdio {
 		l.t.Fatal(err)
 	}
 	l.t.Cleanup(func() { _ = bridge.Close() })
+	l.over = bridge
 	return stdio{in: from, out: to}
 }
 
