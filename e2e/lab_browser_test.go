@@ -114,8 +114,15 @@ func (b *browser) open(hash string) {
 // is waits until a script returns true.
 func (b *browser) is(what, script string) {
 	b.t.Helper()
+	var err error
+	defer func() {
+		if b.t.Failed() {
+			b.t.Logf("%v; the page shows\n%.3000s", err, b.text())
+		}
+	}()
 	eventuallyWithin(b.t, time.Minute, what, func() bool {
-		yes, err := evaluate[bool](b, script)
+		var yes bool
+		yes, err = evaluate[bool](b, script)
 		return err == nil && yes
 	})
 }

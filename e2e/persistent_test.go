@@ -143,12 +143,12 @@ func TestPersistentOverARestart(t *testing.T) {
 		if _, err := ended.Next(t.Context()); !cerrdefs.IsUnavailable(err) {
 			t.Errorf("%v", err)
 		}
-		putFile(t, filepath.Join(k.dir, "users", b.ID(), "home/go"), "") // nobody follows any more
 		k = again()
 		b, err := k.Find(quota.Token{Name: "owner"}, b.ID())
 		if err != nil {
 			t.Fatal(err)
 		}
+		runIn(t, b, "touch go") // nobody follows it any more
 		eventually(t, "what was left behind goes on", func() bool {
 			return runIn(t, b, "cat kept 2>/dev/null; pgrep -fc 'sleep 7933'") == "kept\n1\n[0 0 false]"
 		})
