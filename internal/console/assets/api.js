@@ -8,13 +8,22 @@ export const onEnd = (f) => ended.addEventListener("end", f);
 
 function forget() {
   if (!key) return;
+  if (localStorage.getItem("console-key") === key) localStorage.removeItem("console-key"); // another tab may have signed in since
   key = "";
-  localStorage.removeItem("console-key");
   ended.dispatchEvent(new Event("end"));
 }
 
-export async function signIn(secret) {
-  const response = await fetch("session", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ secret }) });
+// signIn begins a session. A request without an answer is sent again, as browsers fail those that wait for a connection when an address of
+// the host comes or goes. If it arrived after all, a link's secret has been used, and that is told.
+export async function signIn(secret, tries = 5) {
+  let response;
+  try {
+    response = await fetch("session", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ secret }) });
+  } catch (error) {
+    if (tries === 1) throw error;
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    return signIn(secret, tries - 1);
+  }
   if (!response.ok) throw new Error((await response.text()).trim());
   key = (await response.json()).key;
   localStorage.setItem("console-key", key);
@@ -30,7 +39,7 @@ export async function open(method, path, body, options = {}) {
   const headers = { "X-Console-Key": key, ...options.headers };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   const response = await fetch("/v1/" + path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal: options.signal, cache: "no-store" });
-  if (response.status === 401) forget();
+  if (response.status === 401 && headers["X-Console-Key"] === key) forget(); // and not a session that has begun since
   if (!response.ok) {
     const text = await response.text();
     let message = text;

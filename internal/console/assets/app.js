@@ -13,7 +13,7 @@ let clustered = false; // if true, there is a view of hosts
 const views = { overview: ["Overview", overview], egress: ["Egress", egress], explain: ["Explain", explain], doctor: ["Doctor", doctor], hosts: ["Hosts", hosts] };
 const main = document.getElementById("main"), nav = document.getElementById("nav");
 const link = document.getElementById("link"), out = document.getElementById("out");
-let leave = null, stop = null;
+let leave = null, stop = null, refused = ""; // why a link did not sign in
 
 document.getElementById("skip").addEventListener("click", (e) => { e.preventDefault(); main.focus(); });
 out.addEventListener("click", signOut);
@@ -62,7 +62,8 @@ function navigate() {
 
 function sign() {
   const token = h("input", { type: "password", autocomplete: "off", id: "token", required: true });
-  const fault = h("p.bad", { role: "alert" });
+  const fault = h("p.bad", { role: "alert" }, refused);
+  refused = "";
   return h("form.card.sign", { onsubmit: async (e) => {
     e.preventDefault();
     try {
@@ -93,6 +94,6 @@ addEventListener("hashchange", show);
 const key = /^#key=([A-Za-z0-9]+)$/.exec(location.hash);
 if (key) {
   history.replaceState(null, "", location.pathname); // it can be used only once
-  await signIn(key[1]).catch(() => {});
+  await signIn(key[1]).catch((error) => { refused = error.message; });
 }
 signedIn() ? begin() : show();

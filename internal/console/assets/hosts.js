@@ -3,8 +3,9 @@ import { call } from "./api.js";
 import { clock, h, list, safe, table, theirs } from "./dom.js";
 import { store, watch } from "./store.js";
 
-// areHosts reports whether there are hosts that the signed-in user may see.
-export const areHosts = () => call("GET", "nodes").then((n) => n.nodes.length > 0, () => false);
+// areHosts reports whether there are hosts that the signed-in user may see. It asks until the service has answered.
+export const areHosts = () => call("GET", "nodes").then((n) => n.nodes.length > 0,
+  (error) => (error.status < 500 ? false : new Promise((resolve) => setTimeout(resolve, 2000)).then(areHosts)));
 
 const states = {
   up: ["good", "takes users"], draining: ["warn", "draining: takes no new users"], lost: ["bad", "lost: it has no lease, and may still run something"],
