@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,10 +23,15 @@ type browser struct {
 	t    *testing.T
 	ctx  context.Context
 	base string
+	torn atomic.Bool // a script of the page did not come, so none of it runs
 
 	mu     sync.Mutex
 	faults []string
 }
+
+// networkChanged is how Chromium fails what waits for a connection while an address of the machine comes or goes, as those of other
+// scenarios' containers do.
+const networkChanged = "net::ERR_NETWORK_CHANGED"
 
 func openBrowser(t *testing.T, base string) *browser {
 	t.Helper()
@@ -64,6 +70,10 @@ func (b *browser) heard(event any) {
 		if e.Entry.Level == log.EntryLevelError && e.Entry.Source != log.EntrySourceNetwork {
 			fault = e.Entry.Text
 		}
+	case *network.EventLoadingFailed:
+		if e.Type == network.ResourceTypeScript && e.ErrorText == networkChanged {
+			b.torn.Store(true)
+		}
 	case *network.EventRequestWillBeSent:
 		if !strings.HasPrefix(e.Request.URL, b.base) {
 			fault = "a request to " + e.Request.URL
@@ -76,10 +86,16 @@ func (b *browser) heard(event any) {
 	}
 }
 
-// evaluate returns the value of a script, and waits for a promise.
+// evaluate returns the value of a script, and waits for a promise. A page that is torn is loaded again before.
 func evaluate[T any](b *browser, script string) (T, error) {
 	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
 	defer cancel()
+	if b.torn.Swap(false) {
+		if err := chromedp.Do(ctx, chromedp.Reload()); err != nil {
+			b.torn.Store(true)
+			return *new(T), err
+		}
+	}
 	return chromedp.Run(ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
 }
 
@@ -106,9 +122,14 @@ func (b *browser) shows(texts ...string) {
 
 func (b *browser) open(hash string) {
 	b.t.Helper()
-	if err := chromedp.Do(b.ctx, chromedp.Navigate(b.base+"/console/"+hash)); err != nil {
-		b.t.Fatal(err)
-	}
+	eventually(b.t, "the page comes", func() bool {
+		err := chromedp.Do(b.ctx, chromedp.Navigate(b.base+"/console/"+hash))
+		var failed *chromedp.LoadError
+		if err != nil && !(errors.As(err, &failed) && failed.ErrorText == networkChanged) {
+			b.t.Fatal(err)
+		}
+		return err == nil
+	})
 }
 
 // is waits until a script returns true.
