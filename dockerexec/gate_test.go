@@ -146,10 +146,13 @@ func TestEndsAndComparisonsAreTold(t *testing.T) {
 		id := engine.add(spec)
 		e := engine.executor()
 		defer e.Shutdown()
+		received := make(chan struct{}) // or two comparisons become one
+		engine.script(func(do func() error) error { <-received; return do() }, "Events")
 		e.Start(t.Context(), anything{})
 		if got := <-e.Changes(); !got.Compared || len(got.Ended) > 0 {
 			t.Errorf("at the start: %+v", got)
 		}
+		close(received)
 		if got := <-e.Changes(); !got.Compared { // Docker's events begin
 			t.Errorf("then: %+v", got)
 		}

@@ -49,25 +49,27 @@ func (r removing) Rebind(_, to Spec) error { r.removed(to); return nil }
 // What is removed while a container is bound to a user is looked up there once it is.
 func TestWhatIsRemovedAsAContainerIsBound(t *testing.T) {
 	for user, persists := range map[string]bool{"alice": false, "bob": true} {
-		m := newPoolModel(t)
-		m.stock(persists)
-		for c := range m.e.all {
-			c.spec.Platform.GVisor = true
-		}
-		m.e.cfg.Mounts = removing{m, func(to Spec) {
-			m.e.Removed(to.User, to.Mounts[0].Source+"/a", "/home/a")
-		}}
-		if err := m.take(user, persists, Egress{Profile: "isolated"}); err != nil {
-			t.Fatal(err)
-		}
-		m.e.mu.Lock()
-		for c := range m.e.all {
-			if !c.lookingUp || strings.Join(c.removed, " ") != "/home/a" {
-				t.Errorf("%s: %v, of %q", user, c.lookingUp, c.removed)
+		synctest.Test(t, func(t *testing.T) { // so it is not looked up yet
+			m := newPoolModel(t)
+			m.stock(persists)
+			for c := range m.e.all {
+				c.spec.Platform.GVisor = true
 			}
-		}
-		m.e.mu.Unlock()
-		m.e.Shutdown()
+			m.e.cfg.Mounts = removing{m, func(to Spec) {
+				m.e.Removed(to.User, to.Mounts[0].Source+"/a", "/home/a")
+			}}
+			if err := m.take(user, persists, Egress{Profile: "isolated"}); err != nil {
+				t.Fatal(err)
+			}
+			m.e.mu.Lock()
+			for c := range m.e.all {
+				if !c.lookingUp || strings.Join(c.removed, " ") != "/home/a" {
+					t.Errorf("%s: %v, of %q", user, c.lookingUp, c.removed)
+				}
+			}
+			m.e.mu.Unlock()
+			m.e.Shutdown()
+		})
 	}
 }
 

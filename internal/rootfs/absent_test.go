@@ -74,7 +74,7 @@ func TestAbsentPathMadeLaterExpels(t *testing.T) {
 			if _, err := p.Prepare(spec); err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			expelled, over := make(chan dockerexec.Fingerprint, 100), make(chan error, 1)
 			watch := func() {
 				over <- p.Watch(ctx, func(f dockerexec.Fingerprint) {

@@ -76,7 +76,7 @@ func TestACommandBeginsWhileItsSandboxIsReleased(t *testing.T) {
 // What a container has said of its commands counts no more when it has been given up meanwhile.
 func TestACountEndsAfterARelease(t *testing.T) {
 	c := newHosts(t)
-	one := c.start("one", newLab(t).fakeEngine)
+	one := c.open("one", newLab(t).fakeEngine) // nobody else counts
 	b := one.create(Create{})
 	b.entry.unsure()
 	one.engine.answer = func(s *yamux.Stream, _ control.Request) {
@@ -128,7 +128,7 @@ func TestAPidIsUsedAgain(t *testing.T) {
 func TestACommandMayHaveBegunDuringARecount(t *testing.T) {
 	l := newLab(t)
 	l.quotas = quota.New(quota.Limits{})
-	b := l.create(l.open(), Create{})
+	b := l.create(l.unstarted(), Create{}) // nobody else counts
 	says := func(pids ...int) func(*yamux.Stream, control.Request) {
 		return func(s *yamux.Stream, _ control.Request) {
 			if len(pids) == 0 {

@@ -62,6 +62,15 @@ func (l *lab) usersDir() string { return filepath.Join(l.dir, "users") }
 // open is what a service does that starts.
 func (l *lab) open() *Sandboxes {
 	l.t.Helper()
+	s := l.unstarted()
+	s.Start(context.Background())
+	l.t.Cleanup(s.Shutdown)
+	return s
+}
+
+// unstarted is a service that ends, counts and looks for nothing by itself.
+func (l *lab) unstarted() *Sandboxes {
+	l.t.Helper()
 	platform := plantest.Platform(l.t)
 	platform.Settings.Limits.NanoCPUs = 1e9
 	platform.Overrides = func(context.Context, string) (*images.Overrides, error) {
@@ -73,8 +82,6 @@ func (l *lab) open() *Sandboxes {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	s.Start(context.Background())
-	l.t.Cleanup(s.Shutdown)
 	return s
 }
 

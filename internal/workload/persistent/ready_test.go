@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/libp2p/go-yamux/v5"
@@ -14,7 +15,9 @@ import (
 )
 
 // A sandbox is there when its ready command has ended with 0, and not when it never does.
-func TestTemplatesThatWait(t *testing.T) {
+func TestTemplatesThatWait(t *testing.T) { synctest.Test(t, templatesThatWait) }
+
+func templatesThatWait(t *testing.T) {
 	l := newLabOf(t)
 	var asked atomic.Int32
 	var lines []string

@@ -327,7 +327,9 @@ func TestASandboxIsReleasedBeforeItIsAdoptedAgain(t *testing.T) {
 }
 
 // The time of a sandbox that no host holds comes: some host has to hold it, and ends it. What is not recorded ends nothing.
-func TestTheTimeOfALostSandbox(t *testing.T) {
+func TestTheTimeOfALostSandbox(t *testing.T) { synctest.Test(t, theTimeOfALostSandbox) }
+
+func theTimeOfALostSandbox(t *testing.T) {
 	c := newHosts(t)
 	one, two := c.start("one", newLab(t).fakeEngine), c.start("two", newLab(t).fakeEngine)
 	id := one.create(Create{Deadline: time.Now().Add(time.Second)}).ID()
