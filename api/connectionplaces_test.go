@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/daycare-run/sandbox/internal/waittest"
 )
 
 // TestBusyConnectionsCostOthersNothing has a caller fill its share, by its address or by its token, with requests that
@@ -48,6 +50,7 @@ func TestBusyConnectionsCostOthersNothing(t *testing.T) {
 				}
 			}
 			quiet := s.connectFrom("127.0.0.3")
+			waittest.Until(t, "it has a place", func() bool { return s.resting("127.0.0.3") })
 			for range 20 {
 				if !busy() {
 					t.Error("it has got another connection")

@@ -176,9 +176,25 @@ func TestBadStartsAreRefused(t *testing.T) {
 
 func TestKeepalives(t *testing.T) {
 	b := newLab(t).create(`{}`)
-	got := run(b, command("sleep 1.5; echo a"), func(h http.Header) { h.Set("Keepalive-Ping-Interval", "1") })
-	if got.keepalives != 1 || got.stdout != "a\n" || got.err != nil {
-		t.Errorf("%+v", got)
+	begun := time.Now()
+	stream, err := followRPC[processpb.StartRequest, processpb.StartResponse](t.Context(), b, "/process.Process/Start",
+		command("until [ -e go ]; do sleep 0.01; done; echo a"), func(h http.Header) { h.Set("Keepalive-Ping-Interval", "1") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Close()
+	var got heard
+	for stream.Receive() {
+		got.add(stream.Msg().GetEvent())
+		if stream.Msg().GetEvent().GetKeepalive() == nil {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(b.home(), "go"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if most := int(time.Since(begun).Seconds()); got.keepalives == 0 || got.keepalives > most || got.stdout != "a\n" || stream.Err() != nil {
+		t.Errorf("%+v, at most %d keepalives, %v", got, most, stream.Err())
 	}
 	for value, want := range map[string]time.Duration{"": 90 * time.Second, "50": 50 * time.Second, "0": time.Second, "-7": time.Second, "99999": time.Hour, "x": 90 * time.Second} {
 		if got := keepalive(http.Header{"Keepalive-Ping-Interval": {value}}); got != want {

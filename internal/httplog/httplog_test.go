@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -73,6 +74,7 @@ func TestUnsolicitedAnswersAreOneField(t *testing.T) {
 		"text": func(w io.Writer) io.Writer { return zerolog.ConsoleWriter{Out: w, NoColor: true} },
 	} {
 		var got lines
+		begun := time.Now()
 		UseForStandard(zerolog.New(out(&got)))
 		for range 5 * perPeriod {
 			transport := &http.Transport{}
@@ -86,8 +88,8 @@ func TestUnsolicitedAnswersAreOneField(t *testing.T) {
 		}
 		waittest.Until(t, "as many lines as may be are there", func() bool { return strings.Count(got.String(), "\n") >= perPeriod })
 		events := strings.Split(strings.TrimSpace(got.String()), "\n")
-		if len(events) != perPeriod {
-			t.Errorf("%s: %d events, want %d", form, len(events), perPeriod)
+		if most := perPeriod * (1 + int(time.Since(begun)/period)); len(events) > most {
+			t.Errorf("%s: %d events, want at most %d", form, len(events), most)
 		}
 		for _, event := range events {
 			var fields map[string]any

@@ -141,7 +141,7 @@ func TestNoLeaseWhileAGuardKills(t *testing.T) {
 	f := New(etcd, Config{Files: r.files, Group: r.group, UsersDir: r.users, Log: zerolog.Nop()})
 	f.rec = r.files.Read()
 	f.rec.Fence, f.rec.Fenced = os.Getpid(), true
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // the homes are looked at before the guards are
 	defer cancel()
 	if err := f.take(ctx); err == nil || !strings.Contains(err.Error(), "a guard still kills") || r.files.Read().Lease != 0 {
 		t.Errorf("%v, %+v", err, r.files.Read())
