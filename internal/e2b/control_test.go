@@ -167,7 +167,7 @@ func TestLives(t *testing.T) {
 	l := newLab(t)
 	b := l.create(`{"timeout":60}`)
 	path := "/sandboxes/" + b.ID
-	made := b.persistent() // also when it is gone
+	made := b.persistent()                      // also when it is gone
 	set, begun := time.Duration(0), time.Time{} // the last call that has set the deadline, and from when on it can have done so
 	for _, step := range []struct {
 		call, body string
