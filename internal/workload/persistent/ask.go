@@ -18,56 +18,65 @@ import (
 // answerLimit is how long the container may take to answer a request that has nothing to wait for.
 const answerLimit = 30 * time.Second
 
-// ask sends a request, and returns its stream if it was answered without a fault.
-func (b *Sandbox) ask(ctx context.Context, r control.Request,
-	input []byte) (_ control.Stream, answer control.Answer, err error) {
+// reply is an answer without a fault, and the stream on which more may follow.
+type reply struct {
+	container string // that has answered
+	stream    control.Stream
+	answer    control.Answer
+}
+
+// ask sends a request and returns its reply.
+func (b *Sandbox) ask(ctx context.Context, r control.Request, input []byte) (_ reply, err error) {
+	if _, err := b.running(ctx); err != nil { // without answerLimit: it may have to be started first
+		return reply{}, err
+	}
 	if r.Do != control.Input {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, answerLimit, errNoAnswer)
 		defer cancel()
 	}
-	stream, err := inside(ctx, b, func(container string) (control.Stream, error) {
+	got, err := inside(ctx, b, func(container string) (reply, error) {
 		stream, err := b.entry.of.cfg.Executor.AskPersistent(ctx, container)
 		if err != nil && !errors.Is(err, life.ErrPaused) {
-			err = b.lost(ctx, err)
+			err = b.lost(ctx, container, err)
 		}
-		return stream, err
+		return reply{container: container, stream: stream}, err
 	})
 	if err != nil {
-		return nil, answer, err
+		return reply{}, err
 	}
 	defer func() {
 		if err != nil {
-			_ = stream.Reset()
+			_ = got.stream.Reset()
 		}
 	}()
-	stop := context.AfterFunc(ctx, func() { _ = stream.SetDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() { _ = got.stream.SetDeadline(time.Unix(1, 0)) })
 	r.Length = len(input)
-	if err = wire.WriteMessage(stream, wire.KindRequest, r); err == nil && len(input) > 0 {
-		_, err = stream.Write(input)
+	if err = wire.WriteMessage(got.stream, wire.KindRequest, r); err == nil && len(input) > 0 {
+		_, err = got.stream.Write(input)
 	}
 	if err == nil {
-		err = wire.ReadMessage(stream, wire.KindAnswer, &answer)
+		err = wire.ReadMessage(got.stream, wire.KindAnswer, &got.answer)
 	}
 	switch late := !stop(); {
 	case errors.Is(err, syscall.EMSGSIZE):
-		return nil, answer, errs.Invalid("cannot ask the sandbox: %v", err)
+		return reply{}, errs.Invalid("cannot ask the sandbox: %v", err)
 	case late:
-		return nil, answer, context.Cause(ctx)
+		return reply{}, context.Cause(ctx)
 	case err != nil:
-		return nil, answer, b.lost(ctx, err)
+		return reply{}, b.lost(ctx, got.container, err)
 	}
-	return stream, answer, faultOf(answer)
+	return got, faultOf(got.answer)
 }
 
 var errNoAnswer = fmt.Errorf("the sandbox does not answer: %w", cerrdefs.ErrUnavailable)
 
-// lost returns the error for a broken connection to the sandbox's commands.
-func (b *Sandbox) lost(ctx context.Context, err error) error {
+// lost returns the error for a broken connection to the commands in a container of the sandbox.
+func (b *Sandbox) lost(ctx context.Context, container string, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	why := b.whyLost()
+	why := b.whyLost(container)
 	if errors.Is(why, errLost) {
 		b.entry.of.cfg.Log.Warn().Str("error", fmt.Sprintf("%.500s", err)).
 			Str("sandbox", b.entry.id).Msg("a call has lost its connection into a sandbox")
@@ -75,10 +84,11 @@ func (b *Sandbox) lost(ctx context.Context, err error) error {
 	return why
 }
 
-// whyLost returns the error for a connection that has broken: it ends no command, unless the
-// sandbox has ended. One that is being created counts as gone, too, but nobody has killed it.
-func (b *Sandbox) whyLost() error {
-	if found := b.entry.whyEnded(b.entry.containerID()); found != nil {
+// whyLost returns the error for a connection to a container that has broken: it ends no command,
+// unless the sandbox has ended. One that is being created counts as gone, too, but nobody has
+// killed it.
+func (b *Sandbox) whyLost(container string) error {
+	if found := b.entry.whyEnded(container); found != nil {
 		return *found
 	}
 	b.entry.mu.Lock()
@@ -120,9 +130,9 @@ func faultOf(a control.Answer) error {
 // act sends a request whose answer says no more than that it was done.
 func (b *Sandbox) act(ctx context.Context, which Selector, r control.Request, input []byte) error {
 	r.PID, r.Tag = which.PID, which.Tag
-	stream, _, err := b.ask(ctx, r, input)
+	got, err := b.ask(ctx, r, input)
 	if err == nil {
-		_ = stream.Close()
+		_ = got.stream.Close()
 	}
 	return err
 }

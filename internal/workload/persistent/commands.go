@@ -153,7 +153,7 @@ func (b *Sandbox) follow(ctx context.Context, r control.Request) (*Reader, error
 			return nil, fmt.Errorf("cannot run the command: %w", err)
 		}
 	}
-	stream, answer, err := b.ask(ctx, r, nil)
+	got, err := b.ask(ctx, r, nil)
 	if err != nil {
 		give()
 		b.entry.unsure() // it may have begun
@@ -161,11 +161,11 @@ func (b *Sandbox) follow(ctx context.Context, r control.Request) (*Reader, error
 	}
 	var counts *counted
 	if r.Do == control.Begin {
-		counts = b.entry.begun(answer.PID, give)
+		counts = b.entry.begun(got.answer.PID, give)
 	} else {
-		counts = b.entry.followed(answer.PID)
+		counts = b.entry.followed(got.answer.PID)
 	}
-	return newReader(b, stream, answer.PID, counts, b.hasTerminal(ctx, r, answer)), nil
+	return newReader(b, got, counts, b.hasTerminal(ctx, r, got.answer)), nil
 }
 
 // takeCommand counts another command of the sandbox, until done is called.
@@ -260,19 +260,19 @@ func (b *Sandbox) Signal(ctx context.Context, which Selector, s syscall.Signal) 
 
 // Commands lists the commands that run, by pid.
 func (b *Sandbox) Commands(ctx context.Context) ([]Running, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, answerLimit, errNoAnswer)
-	defer cancel()
-	stream, _, err := b.ask(ctx, control.Request{Do: control.List}, nil)
+	got, err := b.ask(ctx, control.Request{Do: control.List}, nil)
 	if err != nil {
 		return nil, err
 	}
-	defer stream.Reset() //nolint:errcheck // it has said all, or is broken
-	defer context.AfterFunc(ctx, func() { _ = stream.SetDeadline(time.Unix(1, 0)) })()
+	ctx, cancel := context.WithTimeoutCause(ctx, answerLimit, errNoAnswer)
+	defer cancel()
+	defer got.stream.Reset() //nolint:errcheck // it has said all, or is broken
+	defer context.AfterFunc(ctx, func() { _ = got.stream.SetDeadline(time.Unix(1, 0)) })()
 	list := []Running{}
 	for len(list) <= control.MaxCommands {
 		var e control.Entry
-		if err := wire.ReadMessage(stream, wire.KindEntry, &e); err != nil {
-			return nil, b.lost(ctx, err)
+		if err := wire.ReadMessage(got.stream, wire.KindEntry, &e); err != nil {
+			return nil, b.lost(ctx, got.container, err)
 		}
 		if e.PID == 0 {
 			return list, nil

@@ -1,6 +1,7 @@
 package persistent
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -129,6 +130,33 @@ func TestASandboxThatRunsOutOfMemoryOnAFullDisk(t *testing.T) {
 	}
 }
 
+// A command whose container runs out of memory while it begins to be followed has its reason, too, though the sandbox has
+// another container by then. Whether a command of an older agent has a terminal is asked for, which starts the sandbox again.
+func TestASandboxThatRunsOutOfMemoryWhenFollowed(t *testing.T) {
+	l := newLab(t)
+	l.unnoticed = true
+	b := l.create(l.open(), Create{})
+	container := "c-" + b.ID()
+	l.answer = func(stream *yamux.Stream, r control.Request) {
+		if r.Do != control.Follow {
+			return
+		}
+		l.exhaust(container)
+		_ = wire.WriteMessage(stream, wire.KindAnswer, control.Answer{PID: 7})
+	}
+	r, err := b.Follow(t.Context(), Selector{PID: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if !l.PersistentRuns(container + "-again") {
+		t.Error("the sandbox has not started again")
+	}
+	if e, err := r.Next(t.Context()); err != nil || e.End == nil || e.End.Exhausted == nil {
+		t.Errorf("%+v, %v", e.End, err)
+	}
+}
+
 // A sandbox that runs out of memory again while it is made ready holds up nobody: its call is told, and the next one tries again.
 func TestASandboxThatRunsOutOfMemoryAgain(t *testing.T) {
 	l := newLab(t)
@@ -172,6 +200,32 @@ func TestASandboxThatRunsOutOfMemoryAgain(t *testing.T) {
 	}
 	if err := call(); err != nil || b.Info().State != StateRunning {
 		t.Errorf("%+v, %v", b.Info(), err)
+	}
+}
+
+// What has no container is started for nobody who has gone, and is measured all the same.
+func TestASandboxThatHasNoContainer(t *testing.T) {
+	l := newLab(t)
+	s := l.open()
+	b := l.create(s, Create{Template: Template{Name: "base"}})
+	l.exhaust("c-" + b.ID())
+	b, err := s.Find(alice, b.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := b.Start(gone, Command{Argv: []string{"true"}}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if err := b.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := b.Metrics(t.Context()); err != nil || m.Memory != 0 || m.MemoryLimit != b.Info().Memory || m.At.IsZero() {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if left, err := l.Persistent(t.Context()); err != nil || len(left) != 0 {
+		t.Errorf("%v, %v", left, err)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/agent/control"
+	"github.com/daycare-run/sandbox/internal/cgroup"
 )
 
 // SetNetwork replaces what the sandbox may reach. Connections that are no longer allowed end, and
@@ -90,10 +91,12 @@ func (b *Sandbox) Metrics(ctx context.Context) (Metrics, error) {
 	if err != nil {
 		return Metrics{}, err
 	}
-	now, err := b.entry.of.cfg.Executor.Usage(ctx, container)
-	if err != nil {
-		return Metrics{}, fmt.Errorf("cannot read the resource usage of sandbox %q: %w", b.entry.id,
-			err)
+	now := cgroup.Usage{At: time.Now(), MemoryLimit: b.Info().Memory}
+	if container != "" { // a paused one that has moved has none
+		if now, err = b.entry.of.cfg.Executor.Usage(ctx, container); err != nil {
+			return Metrics{}, fmt.Errorf("cannot read the resource usage of sandbox %q: %w",
+				b.entry.id, err)
+		}
 	}
 	used, free, err := b.diskUsage(ctx)
 	if err != nil {
@@ -152,10 +155,10 @@ func (b *Sandbox) written(ctx context.Context) int64 {
 	defer cancel()
 	asleep := *b
 	asleep.asleep = true
-	stream, answer, err := asleep.ask(ctx, control.Request{Do: control.Written}, nil)
+	got, err := asleep.ask(ctx, control.Request{Do: control.Written}, nil)
 	if err != nil {
 		return 0
 	}
-	_ = stream.Close()
-	return min(max(answer.Written, 0), maxWritten)
+	_ = got.stream.Close()
+	return min(max(got.answer.Written, 0), maxWritten)
 }

@@ -195,13 +195,6 @@ func (e *entry) recorded() record {
 	return e.record
 }
 
-// containerID returns Docker's id of the container; empty if there is none, or it is not known.
-func (e *entry) containerID() string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.container
-}
-
 // Open reads the records. A damaged one is set aside, and Start removes its container.
 func Open(cfg Config) (*Sandboxes, error) {
 	cfg.recountEvery = cmp.Or(cfg.recountEvery, recountEvery)
@@ -252,11 +245,12 @@ func (s *Sandboxes) find(ctx context.Context) error {
 	sandboxes := len(s.all)
 	s.mu.Unlock()
 	sought := s.sought.Load() // a sandbox that is adopted from here on may be missed
+	s.again.Store(false)      // what sets it from here on is looked for again
 	found, err := s.cfg.Executor.Persistent(ctx)
 	if err != nil {
+		s.again.Store(true)
 		return err
 	}
-	s.again.Store(false)
 	for _, c := range found {
 		e, known := s.whose(c)
 		if !known {

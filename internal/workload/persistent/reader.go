@@ -67,10 +67,10 @@ var (
 		cerrdefs.ErrResourceExhausted)
 )
 
-func newReader(of *Sandbox, stream control.Stream, pid int, counts *counted,
-	terminal bool) *Reader {
-	r := &Reader{of: of, container: of.entry.containerID(), pid: pid, counts: counts,
-		terminal: terminal, stream: stream, events: make(chan Event), closed: make(chan struct{})}
+func newReader(of *Sandbox, from reply, counts *counted, terminal bool) *Reader {
+	r := &Reader{of: of, container: from.container, pid: from.answer.PID, counts: counts,
+		terminal: terminal, stream: from.stream, events: make(chan Event),
+		closed: make(chan struct{})}
 	go r.read()
 	return r
 }
@@ -119,7 +119,7 @@ func (r *Reader) read() {
 	for i := 0; ; i++ {
 		e, err := r.event(&buffers[i%2])
 		if e, err = r.explained(e, err); errors.Is(err, errLost) {
-			err = r.of.whyLost()
+			err = r.of.whyLost(r.container)
 		}
 		if err != nil {
 			r.end = err

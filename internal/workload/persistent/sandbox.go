@@ -252,7 +252,10 @@ func (b *Sandbox) running(ctx context.Context) (string, error) {
 		return "", err
 	}
 	id, sleeps, err := b.container(ctx)
-	if err != nil || !sleeps {
+	switch {
+	case err == nil && id == "" && !sleeps: // it has lost its container just now
+		return b.running(ctx)
+	case err != nil || !sleeps:
 		return id, err
 	}
 	if b.asleep || !b.entry.recorded().AutoResume {

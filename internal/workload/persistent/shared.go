@@ -250,6 +250,9 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 	if place != homeOnly {
 		return nil // another call has created it
 	}
+	if ctx.Err() != nil { // its caller has gone, and others may wait for changing
+		return context.Cause(ctx)
+	}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("cannot start sandbox %q again, %s: %w", b.entry.id, r.lostBy(), err)
