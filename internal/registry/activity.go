@@ -46,10 +46,34 @@ func (r *records) Begin(box Sandbox) (end func(), paused bool, err error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		a.commands--
-		if r.commands[box.User]--; r.commands[box.User] == 0 {
-			delete(r.commands, box.User)
-		}
+		r.done(box.User)
 	}), false, nil
+}
+
+// done ends what r.commands counts; records.mu is held.
+func (r *records) done(user ids.User) {
+	if r.commands[user]--; r.commands[user] == 0 {
+		delete(r.commands, user)
+	}
+}
+
+// Keep has whoever removes a sandbox's user wait until done is called, as for a command. It does
+// not keep the sandbox from being paused.
+func (r *records) Keep(box Sandbox) (done func(), err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now, is := r.sandboxes[box.ID]; !is || now.User != box.User {
+		return nil, errs.NotFound("sandbox %q was deleted meanwhile", box.ID)
+	}
+	if err := r.isOpen(box.User); err != nil {
+		return nil, err
+	}
+	r.commands[box.User]++
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.done(box.User)
+	}, nil
 }
 
 // LockPause keeps others from pausing or resuming a sandbox until unlock is called.
@@ -66,12 +90,13 @@ func (r *records) LockPause(id ids.Sandbox) (unlock func()) {
 func (r *Registry) SetPaused(id ids.Sandbox, paused bool) (Sandbox, error) {
 	defer r.change(id)()
 	s, is := r.sandboxes[id]
-	switch n := r.of(id).commands; {
+	switch {
 	case !is || !r.scope.Has(s.User):
 		return s, errs.NotFound("sandbox %q is not registered", id)
 	case s.Paused == paused:
 		return s, nil
-	case paused && n > 0:
+	}
+	if n := r.of(id).commands; paused && n > 0 {
 		return s, errs.Conflict(
 			"cannot pause sandbox %q: %d commands run in it or are about to; wait until they have ended, or end them",
 			id, n)
@@ -123,7 +148,8 @@ func (r *records) isOpen(user ids.User) error {
 	return nil
 }
 
-// IsBusy reports whether commands of a user are in progress.
+// IsBusy reports whether whoever removes a user has to wait: for commands in progress, for a
+// registration, or for Keep.
 func (r *records) IsBusy(user ids.User) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

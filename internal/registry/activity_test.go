@@ -53,3 +53,36 @@ func TestPausedWhileTheUserIsRemoved(t *testing.T) {
 		t.Error("it is not paused any more")
 	}
 }
+
+func TestNothingIsKeptOfWhatIsNotRegistered(t *testing.T) {
+	r := open(t, t.TempDir())
+	if _, err := r.SetPaused(box(t, "agent", "alice", "/home").ID, true); err == nil || len(r.active) != 0 {
+		t.Errorf("%v, %v", r.active, err)
+	}
+}
+
+// A sandbox that is kept can be paused, but its user is not removed meanwhile.
+func TestKeep(t *testing.T) {
+	r := open(t, t.TempDir())
+	agent := box(t, "agent", "alice", "/home")
+	if _, err := r.Keep(agent); err == nil {
+		t.Error("of none")
+	}
+	put(t, r, agent, monday)
+	done, err := r.Keep(agent)
+	if err != nil || !r.IsBusy(agent.User) {
+		t.Fatalf("nobody waits: %v", err)
+	}
+	if _, err := r.SetPaused(agent.ID, true); err != nil {
+		t.Error(err)
+	}
+	if done(); r.IsBusy(agent.User) {
+		t.Error("somebody waits for ever")
+	}
+	if _, err := r.CloseUser(agent.User); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Keep(agent); err == nil {
+		t.Error("while the user is being removed")
+	}
+}

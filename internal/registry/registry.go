@@ -70,8 +70,10 @@ type records struct {
 	apps      appDirs
 	give      map[ids.Sandbox]func() // gives back what a sandbox takes of the quotas
 	active    map[ids.Sandbox]*activity
-	commands  map[ids.User]int  // in progress, also those whose sandbox was deleted meanwhile
-	closed    map[ids.User]bool // users who are being removed
+	// commands counts those in progress, also if their sandbox was deleted meanwhile, and what else
+	// keeps a user from being removed.
+	commands map[ids.User]int
+	closed   map[ids.User]bool // users who are being removed
 }
 
 // Open reads the records under dir, which it makes. A record that cannot be read is set aside as
@@ -137,6 +139,8 @@ func (r *Registry) Put(s Sandbox, now time.Time) (_ Sandbox, created bool, _ err
 	if err := r.isOpen(s.User); err != nil {
 		return Sandbox{}, false, err
 	}
+	r.commands[s.User]++ // whoever removes the user waits for it
+	defer r.done(s.User)
 	s.CreatedAt, s.UpdatedAt, s.Token = now, now, r.token.Name
 	old, exists := r.sandboxes[s.ID]
 	if exists {

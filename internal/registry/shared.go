@@ -40,8 +40,9 @@ func (r *records) Apply(id string, text []byte, revision int64) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if revision < r.revisions[s.ID] {
-		return nil
+	last, has := r.revisions[s.ID]
+	if revision < last || text != nil && has && revision == last {
+		return nil // or a change that is being written would be undone
 	}
 	old, known := r.sandboxes[s.ID]
 	if known && (text == nil || old.User != s.User) {

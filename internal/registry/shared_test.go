@@ -180,3 +180,38 @@ func TestAPauseThatFailsKeepsWhatIsNewer(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
+
+// What an earlier change's echo says while the next one is being written is older.
+func TestALateEchoUndoesNoPause(t *testing.T) {
+	agent := box(t, "agent", "alice", "/home")
+	text, err := json.Marshal(newRecord(agent))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r *Registry
+	r = OpenShared(written(func(string) (int64, error) {
+		if err := r.Apply("agent", text, 8); err != nil {
+			t.Error(err)
+		}
+		return 9, nil
+	}), nil)
+	r.sandboxes[agent.ID], r.revisions[agent.ID] = agent, 8
+	if _, err := r.SetPaused(agent.ID, true); err != nil || !r.IsPaused("alice", "agent") {
+		t.Errorf("it is not paused: %v", err)
+	}
+}
+
+func TestARemovalWaitsForARegistration(t *testing.T) {
+	agent := box(t, "agent", "alice", "/home")
+	var r *Registry
+	r = OpenShared(written(func(string) (int64, error) {
+		if !r.IsBusy(agent.User) {
+			t.Error("nobody waits for it")
+		}
+		return 1, nil
+	}), nil)
+	put(t, r, agent, monday)
+	if r.IsBusy(agent.User) {
+		t.Error("somebody waits for ever")
+	}
+}

@@ -35,7 +35,7 @@ type fakeExecutor struct {
 	leave func(context.Context, string) error
 	// warmed are the Specs that Warm was told. With later, that gets what makes them instead.
 	warmed []dockerexec.Spec
-	later  func(plan func(context.Context) (dockerexec.Spec, error))
+	later  func(plan func(context.Context, func(dockerexec.Spec)) error)
 	// tmpFor are the tokens on behalf of which a /tmp was asked for.
 	tmpFor []quota.Token
 	// held is a file that containers have mounted.
@@ -73,16 +73,20 @@ func (f *fakeExecutor) Tmp(_ context.Context, _ dockerexec.Spec, token quota.Tok
 	return "", nil, errors.New("no /tmp here")
 }
 
-func (f *fakeExecutor) Warm(user string, _ quota.Token, plan func(context.Context) (dockerexec.Spec, error)) {
+func (f *fakeExecutor) Warm(user string, _ quota.Token, plan func(context.Context, func(dockerexec.Spec)) error) {
 	if f.later != nil {
 		f.later(plan)
 		return
 	}
-	spec, err := plan(f.t.Context())
-	if err != nil || spec.User != user {
-		f.t.Errorf("a container for %q: %+v, %v", user, spec, err)
+	err := plan(f.t.Context(), func(spec dockerexec.Spec) {
+		if spec.User != user {
+			f.t.Errorf("a container for %q: %+v", user, spec)
+		}
+		f.warmed = append(f.warmed, spec)
+	})
+	if err != nil {
+		f.t.Error(err)
 	}
-	f.warmed = append(f.warmed, spec)
 }
 
 func (f *fakeExecutor) Removed(user, host, inside string) {

@@ -131,16 +131,24 @@ func TestARemovalWaitsForCommandsOfDeletedSandboxes(t *testing.T) {
 
 // A container that is to be warm makes no home for a user who is gone when its turn comes.
 func TestAWarmContainerOfARemovedUser(t *testing.T) {
-	var plan func(context.Context) (dockerexec.Spec, error)
-	executor := &fakeExecutor{later: func(p func(context.Context) (dockerexec.Spec, error)) { plan = p }}
+	var plan func(context.Context, func(dockerexec.Spec)) error
+	executor := &fakeExecutor{later: func(p func(context.Context, func(dockerexec.Spec)) error) { plan = p }}
 	s := newService(t, executor, "")
 	if _, _, err := s.Put("warm", Registration{UserID: "carol", Warm: []string{}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Delete(t.Context(), "warm"); err != nil {
+	made := func(dockerexec.Spec) {
+		if !s.registry.IsBusy(user(t, "carol")) {
+			t.Error("whoever removes the user does not wait for it")
+		}
+	}
+	if err := plan(t.Context(), made); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.RemoveUser(t.Context(), user(t, "carol"), true); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := plan(t.Context()); !cerrdefs.IsNotFound(err) || hasFolder(t, s, "carol") {
+	if err := plan(t.Context(), made); !cerrdefs.IsNotFound(err) || hasFolder(t, s, "carol") {
 		t.Errorf("it is planned: %v", err)
 	}
 }

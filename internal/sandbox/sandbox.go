@@ -69,7 +69,8 @@ type Runner interface {
 	Pooled() []dockerexec.Summary
 	Usages(context.Context) map[string]cgroup.Usage
 	FreezeIdle(user string)
-	Warm(user string, token quota.Token, plan func(context.Context) (dockerexec.Spec, error))
+	Warm(user string, token quota.Token,
+		plan func(_ context.Context, make func(dockerexec.Spec)) error)
 	plan.TmpOpener
 }
 

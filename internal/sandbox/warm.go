@@ -29,20 +29,26 @@ func (s *Service) checkWarm(box Sandbox, tags []string) error {
 
 // warm makes the container of a call with these tags, in the background.
 func (s *Service) warm(box Sandbox, tags []string) {
-	s.runner.Warm(box.User.String(), s.token, func(ctx context.Context) (dockerexec.Spec, error) {
-		if _, err := s.registry.Get(box.ID); err != nil { // deleted by now, maybe with its user, who gets no home anew
-			return dockerexec.Spec{}, err
+	s.runner.Warm(box.User.String(), s.token, func(ctx context.Context,
+		make func(dockerexec.Spec)) error {
+		done, err := s.registry.Keep(box)
+		if err != nil { // deleted by now, maybe with its user, who gets no home anew
+			return err
 		}
+		defer done()
 		c, err := s.planner.Resolve(box, Confinement{Permissions: tags})
 		if err != nil {
-			return dockerexec.Spec{}, err
+			return err
 		}
 		decided, err := s.planner.Decide(c)
 		if err != nil {
-			return dockerexec.Spec{}, err
+			return err
 		}
 		s.pool.bind(ctx, decided, nil, s.token)
 		p, err := s.planner.Plan(ctx, decided, false)
-		return p.Spec, err
+		if err == nil {
+			make(p.Spec)
+		}
+		return err
 	})
 }

@@ -75,10 +75,13 @@ func (e Executor) Removed(string, string, string) {}
 
 // Warm implements sandbox.Executor.
 func (e Executor) Warm(_ string, _ quota.Token,
-	plan func(context.Context) (dockerexec.Spec, error)) {
-	if e.WarmFunc != nil {
-		e.WarmFunc(plan(context.Background()))
+	plan func(context.Context, func(dockerexec.Spec)) error) {
+	if e.WarmFunc == nil {
+		return
 	}
+	var planned dockerexec.Spec
+	err := plan(context.Background(), func(spec dockerexec.Spec) { planned = spec })
+	e.WarmFunc(planned, err)
 }
 
 // Tmp implements sandbox.Executor.

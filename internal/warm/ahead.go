@@ -15,11 +15,12 @@ const (
 )
 
 // Warm makes the container of a user's Spec, if there is none, for a future call. It does not
-// block, not even for the Spec: plan is called in the background. The container is made when no
-// call waits for another one; once a call asks for it, it gets its turn like those that calls wait
-// for. If too many are on their way, it is left to the call. token is the token of the caller.
+// block, not even for the Spec: plan is called in the background, and calls make with it, which
+// blocks. The container is made when no call waits for another one; once a call asks for it, it
+// gets its turn like those that calls wait for. If too many are on their way, it is left to the
+// call. token is the token of the caller.
 func (r *Runner) Warm(
-	user string, token quota.Token, plan func(context.Context) (dockerexec.Spec, error),
+	user string, token quota.Token, plan func(_ context.Context, make func(dockerexec.Spec)) error,
 ) {
 	if !r.startWarming(user) {
 		r.cfg.Events.Tell(context.Background(), user, dockerexec.Incident{
@@ -28,14 +29,14 @@ func (r *Runner) Warm(
 	}
 	begun := r.executor.Go(func(ctx context.Context) {
 		defer r.endWarming(user)
-		spec, err := plan(ctx)
+		err := plan(ctx, func(spec dockerexec.Spec) {
+			if c, added, _ := r.executor.Add(spec, spec.Platform, token); added {
+				r.make(ctx, c)
+			}
+		})
 		if err != nil {
 			r.cfg.Events.Tell(ctx, user, dockerexec.Incident{
 				What: "no container is made ahead of calls", Err: err})
-			return
-		}
-		if c, added, _ := r.executor.Add(spec, spec.Platform, token); added {
-			r.make(ctx, c)
 		}
 	})
 	if !begun {

@@ -14,8 +14,11 @@ import (
 )
 
 // planned is a plan that comes to this Spec.
-func planned(spec dockerexec.Spec) func(context.Context) (dockerexec.Spec, error) {
-	return func(context.Context) (dockerexec.Spec, error) { return spec, nil }
+func planned(spec dockerexec.Spec) func(context.Context, func(dockerexec.Spec)) error {
+	return func(_ context.Context, make func(dockerexec.Spec)) error {
+		make(spec)
+		return nil
+	}
 }
 
 // TestWarmIsThereBeforeTheCall has a container made that the next call finds, and none a second time.
@@ -24,7 +27,7 @@ func TestWarmIsThereBeforeTheCall(t *testing.T) {
 		engine := newLab(t)
 		e := engine.serve()
 		defer e.stop()
-		e.Warm("bob", quota.Token{}, func(context.Context) (dockerexec.Spec, error) { return dockerexec.Spec{}, errors.New("no home") })
+		e.Warm("bob", quota.Token{}, func(context.Context, func(dockerexec.Spec)) error { return errors.New("no home") })
 		for range 2 {
 			e.Warm("alice", quota.Token{}, planned(engine.spec("alice")))
 			synctest.Wait()
