@@ -61,6 +61,9 @@ func (r *Runner) TakePlace(ctx context.Context, account quota.Account) (give fun
 		case <-leaving.Gone():
 		case <-time.After(dockerexec.RemovalLimit): // Docker does not remove it: another one then
 		case <-ctx.Done():
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			delete(r.claimed, leaving) // another one may have its place
 			return nil, context.Cause(ctx)
 		}
 	}

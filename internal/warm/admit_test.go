@@ -102,10 +102,18 @@ func TestLeavingMakesRoomOnce(t *testing.T) {
 		leaving.Do(life.Retire, nil)
 		alice := quota.Account{User: "alice"}
 		placed := make(chan error, 1)
-		go func() {
-			_, err := s.TakePlace(t.Context(), alice)
+		take := func(ctx context.Context) {
+			_, err := s.TakePlace(ctx, alice)
 			placed <- err
-		}()
+		}
+		gone, leave := context.WithCancel(t.Context())
+		go take(gone)
+		synctest.Wait()
+		leave()
+		if err := <-placed; !errors.Is(err, context.Canceled) || len(s.claimed) != 0 {
+			t.Errorf("%v, %d claimed", err, len(s.claimed))
+		}
+		go take(t.Context())
 		synctest.Wait()
 		if !s.claimed[leaving] {
 			t.Error("nobody waits for its place")
