@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -30,6 +31,7 @@ type fakePool struct {
 	made    int
 	takes   time.Duration // Stock
 	err     error         // of Stock
+	broken  string        // a class of which Stock makes none
 	unbound error         // of Bind
 	before  func()        // called by Bind before it looks at what waits; nil is nothing
 }
@@ -41,6 +43,9 @@ func (f *fakePool) Stock(_ context.Context, class string, plan func(user string)
 		return err
 	}
 	time.Sleep(f.takes)
+	if class == f.broken {
+		return errors.New("cannot make it")
+	}
 	if f.err == nil {
 		f.waits[class] = append(f.waits[class], spec)
 		f.specs[spec.User] = spec

@@ -69,6 +69,8 @@ type Pool struct {
 	futile int    // failures in a row that are due to the file system
 	off    string // why there is no pool after so many failures; until Use
 	said   string // the last failure to fill it that was logged
+	// failing are the classes of which none could be made when that was last tried.
+	failing map[string]bool
 }
 
 // What the pool was for a user's first call. After all but poolHit, the call makes a container of
@@ -103,7 +105,8 @@ func OpenPool(file string, cfg PoolConfig, planner *plan.Planner, runner poolRun
 	p := &Pool{
 		planner: planner, runner: runner, quotas: quotas, events: events,
 		classes: readClasses(file, log), log: log, wake: make(chan struct{}, 1),
-		taken: map[share]taking{}, stats: PoolStats{Asked: map[string]uint64{}},
+		taken: map[share]taking{}, failing: map[string]bool{},
+		stats: PoolStats{Asked: map[string]uint64{}},
 	}
 	p.Use(cfg)
 	return p

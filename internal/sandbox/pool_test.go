@@ -289,6 +289,32 @@ func TestPoolTurnsItselfOff(t *testing.T) {
 	}
 }
 
+// A class of which none can be made keeps no other one waiting, and is tried again.
+func TestPoolWithAClassThatFails(t *testing.T) {
+	s, pool, fake := newPool(t, 1, 5)
+	fails := Request{Confinement: Confinement{Permissions: []string{"@workspace"}}}
+	for user, r := range map[string]Request{"a": fails, "b": fails, "c": {}} {
+		if err := first(t, s, user, Registration{}, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := pool.classes.list()
+	fake.broken = list[0].key
+	for range 3 {
+		pool.last = time.Time{}
+		pool.step(t.Context())
+	}
+	if all, ready := fake.Stocked(); ready != 1 || all[list[1].key] != 1 || fake.made != 3 {
+		t.Errorf("%v, made %d", all, fake.made)
+	}
+	fake.broken = ""
+	pool.last = time.Time{}
+	pool.step(t.Context())
+	if _, ready := fake.Stocked(); ready != 2 {
+		t.Errorf("%d are ready", ready)
+	}
+}
+
 // A list of classes that was cut is as if there were none.
 func TestClassesThatWereCut(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pool", "classes.json")
@@ -355,10 +381,16 @@ func TestPoolOfSandboxesThatLast(t *testing.T) {
 	if got := pool.Stats(); got.Asked[poolHit] != 5 || got.Asked[poolEmpty] != 5 {
 		t.Errorf("%+v", got)
 	}
-	// One that cannot be started is not tried again and again while others wait.
+	// One that cannot be started is not tried again and again while others wait. One for which there is only no room stays.
+	before := len(pool.classes.list())
+	fake.err = fmt.Errorf("cannot fill the pool: %w", &quota.Exceeded{})
+	pool.last = time.Time{}
+	pool.step(t.Context())
+	if after := len(pool.classes.list()); after != before {
+		t.Errorf("full: %d classes of %d", after, before)
+	}
 	fake.err = errors.New("no such program")
 	pool.last = time.Time{}
-	before := len(pool.classes.list())
 	pool.step(t.Context())
 	if after := len(pool.classes.list()); after != before-1 {
 		t.Errorf("%d classes of %d", after, before)

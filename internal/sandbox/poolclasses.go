@@ -39,9 +39,10 @@ type vote struct {
 type poolClasses struct {
 	file string
 
-	mu    sync.Mutex
-	votes []vote // the oldest first
-	isNew bool   // what is kept has changed since it was saved
+	mu      sync.Mutex
+	votes   []vote // the oldest first
+	isNew   bool   // what is kept has changed since it was saved
+	unsaved bool   // it could not be saved
 }
 
 // note counts a vote.
@@ -202,7 +203,11 @@ func (p *poolClasses) save(log zerolog.Logger) {
 	if err == nil {
 		err = durable.WriteFile(p.file, text, 0o600)
 	}
-	if err != nil {
-		log.Warn().Err(err).Msg("cannot save which kinds of containers the pool has")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil && !p.unsaved {
+		log.Warn().Err(err).Msg("cannot save which kinds of containers the pool has; trying again")
 	}
+	p.unsaved = err != nil
+	p.isNew = p.isNew || p.unsaved
 }

@@ -63,12 +63,13 @@ func (p *Pool) step(ctx context.Context) (wait time.Duration) {
 	begun := time.Now()
 	if err := p.fill(ctx, class); err != nil {
 		if ctx.Err() == nil {
-			p.failed(err)
+			p.failed(class.key, err)
 		}
 		return fillAgain
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	delete(p.failing, class.key)
 	p.said, p.short = "", time.Time{}
 	p.filled, p.took = time.Now(), time.Since(begun)
 	p.stats.Refills++
@@ -76,19 +77,20 @@ func (p *Pool) step(ctx context.Context) (wait time.Duration) {
 	return fillSoon
 }
 
-// failed counts a failure to fill the pool, and logs it once for each reason.
-func (p *Pool) failed(err error) {
+// failed counts a failure to make a container of a class, and logs it once for each reason.
+func (p *Pool) failed(class string, err error) {
 	p.countFailure(err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.failing[class] = true
 	if said := err.Error(); said != p.said {
 		p.said = said
 		p.log.Warn().Err(err).Msg("cannot fill the pool; trying again")
 	}
 }
 
-// missing returns a class that has too few containers, the one with most votes first. It removes
-// containers that are too many.
+// missing returns a class that has too few containers, the one with most votes first. A class of
+// which none can be made keeps no other one waiting. missing removes containers that are too many.
 func (p *Pool) missing() (class keyedClass, ok bool) {
 	size := p.size()
 	limits, left := map[string]int{}, p.cfg.Load().Max
@@ -99,12 +101,21 @@ func (p *Pool) missing() (class keyedClass, ok bool) {
 	}
 	p.runner.Trim(limits)
 	has, _ := p.runner.Stocked()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, w := range wanted {
-		if has[w.key] < limits[w.key] {
+		if has[w.key] >= limits[w.key] {
+			continue
+		}
+		if !p.failing[w.key] {
 			return w, true
 		}
+		if !ok {
+			class, ok = w, true
+		}
 	}
-	return class, false
+	clear(p.failing) // each has had its turn
+	return class, ok
 }
 
 // quiet reports whether no first call has just come, the pool does not rest, and no commands run
@@ -137,7 +148,7 @@ func (p *Pool) shortFor(missing bool) time.Duration {
 
 // fill makes one container of a class. A class whose calls policy decides about otherwise now is
 // forgotten until a first call says what it is. So is one of sandboxes of which none can be made:
-// an image in which nothing can start keeps no other class waiting.
+// an image in which nothing can start keeps no other class waiting. A quota that is full drops none.
 func (p *Pool) fill(ctx context.Context, class keyedClass) error {
 	planned := false
 	err := p.runner.Stock(ctx, class.key, func(user string) (dockerexec.Spec, error) {
@@ -145,8 +156,9 @@ func (p *Pool) fill(ctx context.Context, class keyedClass) error {
 		planned = err == nil
 		return spec, err
 	})
+	_, full := errors.AsType[*quota.Exceeded](err)
 	if errors.Is(err, errOtherClass) ||
-		err != nil && planned && class.Persistent && ctx.Err() == nil {
+		err != nil && planned && !full && class.Persistent && ctx.Err() == nil {
 		p.classes.drop(class.key)
 	}
 	return err
