@@ -112,9 +112,11 @@ func (a *ahead) begin(ctx context.Context, p spawn.Process) *waitingShell {
 		if shell.await(ctx) {
 			return shell
 		}
-		a.mu.Lock()
-		a.useless = !a.proven
-		a.mu.Unlock()
+		if ctx.Err() == nil {
+			a.mu.Lock()
+			a.useless = !a.proven
+			a.mu.Unlock()
+		}
 	}
 	shell.discard(a.tree)
 	return nil

@@ -90,10 +90,15 @@ func (c *command) serve() {
 // run runs the command to its end, in the waiting shell if there is one.
 func (c *command) run(start wire.Start, p spawn.Process, shell *waitingShell) wire.Exit {
 	if shell != nil {
-		if err := shell.hand(p, start.Stdin); err == nil {
+		err := shell.hand(c.starting, p, start.Stdin)
+		if err == nil {
 			return c.runAhead(start, shell)
 		}
-		shell.discard(c.tree) // the shell had ended
+		shell.discard(c.tree)
+		if _, late := errors.AsType[*spawn.Error](err); late { // it may have begun
+			c.release = func() {}
+			return startFault(start.Command, err)
+		} // else the shell had ended
 	}
 	io, err := c.open(start)
 	if err != nil {

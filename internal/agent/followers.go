@@ -14,14 +14,16 @@ import (
 //
 // A follower that takes nothing must not stop the others, nor the command: when maxWaiting bytes
 // wait for it, the command waits for it for a while, which is backpressure to a follower that is
-// only slow; then it is cut off. What waited for the last follower when it left is kept for the
-// next one.
+// only slow; then it is cut off. What waited for the last follower when it left, or was cut off, is
+// kept for the next one.
 type followers struct {
 	mu   sync.Mutex
 	all  map[*follower]bool
 	kept []piece // not given to any follower yet
 	size int     // of kept, as cost counts
 	lost int64   // bytes that came before kept and are gone
+	// last was cut off, and what waited for it is kept; nil once another one has joined.
+	last *follower
 	exit *wire.Exit
 }
 
@@ -81,7 +83,7 @@ func (fs *followers) join() *follower {
 		gone: make(chan struct{})}
 	f.stop = sync.OnceFunc(func() { close(f.gone) })
 	f.waiting, f.size, f.lost = fs.kept, fs.size, fs.lost
-	fs.kept, fs.size, fs.lost = nil, 0, 0
+	fs.kept, fs.size, fs.lost, fs.last = nil, 0, 0, nil
 	fs.all[f] = true
 	notify(f.more)
 	return f
@@ -162,9 +164,13 @@ func (fs *followers) await(f *follower, p piece, expired <-chan struct{}) bool {
 		switch {
 		case fits:
 			f.give(p)
-		case late:
+		case late && fs.all[f]:
 			f.cut = true
 			delete(fs.all, f)
+			if len(fs.all) == 0 { // the next one gets what waited
+				fs.kept, fs.size, fs.lost, fs.last = f.waiting, f.size, f.lost, f
+			}
+			f.waiting, f.lost = nil, 0
 			notify(f.more)
 		}
 		fs.mu.Unlock()
@@ -257,7 +263,7 @@ func (f *follower) leave(unsent delivery) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	delete(fs.all, f)
-	if len(fs.all) > 0 {
+	if len(fs.all) > 0 || f.cut && fs.last != f {
 		return
 	}
 	later, lost := fs.kept, fs.lost

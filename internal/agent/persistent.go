@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/libp2p/go-yamux/v5"
 	"golang.org/x/sys/unix"
@@ -66,12 +67,19 @@ func runPersistent(socket string, uid uint32, root bool, score *OOMScore, builti
 	l.ahead = newPersistentAhead(l.tree, null, uid, builtin, os.Environ(), l.bridging)
 	for {
 		bridge, err := listener.AcceptUnix()
-		if err != nil {
+		switch {
+		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE): // until commands have ended
+			time.Sleep(acceptAgain)
+		case err != nil:
 			return fmt.Errorf("cannot accept bridges: %w", err)
+		default:
+			go l.serve(bridge)
 		}
-		go l.serve(bridge)
 	}
 }
+
+// acceptAgain is how long the agent waits when it has no descriptor for a connection.
+const acceptAgain = 100 * time.Millisecond
 
 // serve serves one connection. When that ends, nothing else does.
 func (l *persistent) serve(bridge *net.UnixConn) {

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -266,6 +267,59 @@ func TestFollowersOfWhomOneIsStuck(t *testing.T) {
 				t.Errorf("%d pieces, and not cut off", len(n.pieces))
 			}
 		})
+	}
+}
+
+// What waited for the only follower when it was cut off is the next one's, in order, and is told once.
+func TestWhatWaitedForAFollowerThatIsCutOff(t *testing.T) {
+	for _, early := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) { whatWaitedForAFollowerThatIsCutOff(t, early) })
+	}
+}
+
+func whatWaitedForAFollowerThatIsCutOff(t *testing.T, early bool) {
+	const size = 64 << 10
+	fs := newFollowers()
+	stuck, written := fs.join(), 0
+	write := func() {
+		fs.write(wire.KindStdout, bytes.Repeat([]byte{byte(written)}, size))
+		written++
+	}
+	write()
+	unsent, _ := stuck.next() // is being sent when it is cut off
+	for !stuck.cut {
+		write()
+	}
+	missing := 1
+	if early {
+		missing = 0
+	}
+	if early { // it leaves before anybody else has come
+		stuck.leave(unsent)
+	}
+	next := fs.join()
+	fs.end(wire.Exit{})
+	told := missing
+	for {
+		n, _ := next.next()
+		told += int(n.lost) / size
+		for _, p := range n.pieces {
+			if int(p.data[0]) != told {
+				t.Fatalf("piece %d comes as number %d", p.data[0], told)
+			}
+			told++
+		}
+		if n.exit != nil {
+			break
+		}
+	}
+	if told != written {
+		t.Errorf("%d pieces of %d", told, written)
+	}
+	next.leave(delivery{})
+	stuck.leave(unsent)
+	if n, _ := fs.join().next(); len(n.pieces) != 0 || n.lost != 0 {
+		t.Errorf("%d pieces come again", len(n.pieces))
 	}
 }
 

@@ -139,7 +139,7 @@ func (t *processTree) reap() {
 			runtime.Gosched() // whatever waits for the child goes on first
 		case errors.Is(err, unix.ECHILD):
 			t.mu.Lock()
-			if len(t.roots) == 0 {
+			if len(t.roots) == 0 && childless() { // a start may have failed meanwhile
 				t.started.Wait()
 			}
 			t.mu.Unlock()

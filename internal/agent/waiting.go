@@ -59,8 +59,39 @@ func (s *waitingShell) await(ctx context.Context) bool {
 }
 
 // hand sends the shell its command. It blocks until all of it has been taken; an error means that
-// it was not.
-func (s *waitingShell) hand(p spawn.Process, stdin bool) error {
+// it was not, or that ctx has ended.
+func (s *waitingShell) hand(ctx context.Context, p spawn.Process, stdin bool) error {
+	return s.within(ctx, func() error { return s.send(p, stdin) })
+}
+
+// handOver is like hand, but returns when the command begins. A *spawn.Error says that the command
+// could not begin.
+func (s *waitingShell) handOver(ctx context.Context, p spawn.Process, stdin bool) error {
+	return s.within(ctx, func() error {
+		if err := s.send(p, stdin); err != nil {
+			return err
+		}
+		return s.failure()
+	})
+}
+
+// within calls do. A shell that is stopped, or is another program by now, may take no longer than a
+// start, which ctx limits.
+func (s *waitingShell) within(ctx context.Context, do func() error) error {
+	expired := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(expired)
+		_ = unix.Shutdown(s.socket, unix.SHUT_RDWR)
+	})
+	err := do()
+	if !stop() {
+		<-expired
+		return &spawn.Error{Stage: spawn.StageExec, Errno: syscall.ETIME}
+	}
+	return err
+}
+
+func (s *waitingShell) send(p spawn.Process, stdin bool) error {
 	for request := encodeRequest(p, stdin); len(request) > 0; {
 		n, err := unix.SendmsgN(s.socket, request, nil, nil, unix.MSG_NOSIGNAL)
 		if err != nil && !errors.Is(err, unix.EINTR) {
@@ -69,26 +100,6 @@ func (s *waitingShell) hand(p spawn.Process, stdin bool) error {
 		request = request[max(n, 0):]
 	}
 	return nil
-}
-
-// handOver is like hand, but returns when the command begins. A shell that is stopped, or is
-// another program by now, may take no longer than a start, which ctx limits. A *spawn.Error says
-// that the command could not begin.
-func (s *waitingShell) handOver(ctx context.Context, p spawn.Process, stdin bool) error {
-	expired := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(expired)
-		_ = unix.Shutdown(s.socket, unix.SHUT_RDWR)
-	})
-	err := s.hand(p, stdin)
-	if err == nil {
-		err = s.failure()
-	}
-	if !stop() {
-		<-expired
-		return &spawn.Error{Stage: spawn.StageExec, Errno: syscall.ETIME}
-	}
-	return err
 }
 
 // encodeRequest returns a request in the form that sandbox-image/ahead.c reads.
