@@ -13,18 +13,22 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec/life"
 )
 
-// After a restart there may be a hundred containers to take over, and each costs an exec. So they
-// queue, and a few are taken over at a time. A container that a call waits for skips the queue. One
-// for calls that was found paused stays so until then: nothing runs in it.
+// After a restart there may be a hundred containers to take over, and taking over one for calls
+// costs an exec. So these queue, and a few are taken over at a time. One that a call waits for
+// skips the queue. One that was found paused stays so until then: nothing runs in it. A detached
+// one waits for no other: its storage may not answer.
 
-// adoptionsAtOnce is how many containers that no call waits for are taken over at a time.
+// adoptionsAtOnce is how many containers for calls that no call waits for are taken over at a time.
 const adoptionsAtOnce = 4
 
 // adopt takes over containers that were found, and that are in the registry. What is there for
 // calls and was paused then is left to the call that thaws it, even if that has come already.
 func (e *Executor) adopt(found []*Container) {
 	for _, c := range found {
-		if c.spec.isDetached() || !c.foundPaused {
+		switch {
+		case c.spec.isDetached():
+			e.work.Go(func() { e.takeOver(c) })
+		case !c.foundPaused:
 			e.work.Go(func() { e.adoptInTurn(c) })
 		}
 	}

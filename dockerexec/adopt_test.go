@@ -3,11 +3,15 @@ package dockerexec
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
+
 	"github.com/daycare-run/sandbox/dockerexec/life"
+	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/waittest"
 )
@@ -31,8 +35,8 @@ func TestShutdownLeavesWhatItHasNotAdopted(t *testing.T) {
 	})
 }
 
-// Processes that queue behind them are left to the next service, too.
-func TestShutdownWhileProcessesQueue(t *testing.T) {
+// Processes are left to the next service, too, while others queue.
+func TestShutdownLeavesProcessesToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := newScriptedEngine(t)
 		engine.takes(time.Second, "Exec")
@@ -84,6 +88,42 @@ func TestShutdownBeforeATakeOver(t *testing.T) {
 		}
 		if len(engine.Containers()) != 1 || len(engine.Calls("Resume", "Remove")) != 0 {
 			t.Error("the next service does not find it as it was")
+		}
+	})
+}
+
+// silent are Mounts of which those of one user do not answer.
+type silent struct {
+	mountPreparer
+	user string
+}
+
+func (m silent) Prepare(s Spec) (Prepared, error) {
+	if s.User == m.user {
+		return Prepared{}, fmt.Errorf("no answer: %w", cerrdefs.ErrUnavailable)
+	}
+	return m.mountPreparer.Prepare(s)
+}
+
+// Processes on storage that does not answer hold up no other one.
+func TestAUsersStorageHoldsUpNoOtherTakeOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		docker := newScriptedEngine(t)
+		for i := range 10 * adoptionsAtOnce {
+			spec := docker.spec("mallory")
+			spec.Process.ID = fmt.Sprint(i)
+			docker.add(spec)
+		}
+		spec := docker.spec("alice")
+		spec.Process.ID = "hers"
+		docker.Add(engine.Container{State: engine.Paused, Labels: spec.labels()})
+		e := docker.executor()
+		e.cfg.Mounts = silent{e.cfg.Mounts, "mallory"}
+		e.Start(t.Context(), anything{})
+		defer e.Shutdown()
+		synctest.Wait()
+		if got := docker.pauses(); !slices.Equal(got, []string{"Resume alice"}) {
+			t.Errorf("%q", got)
 		}
 	})
 }

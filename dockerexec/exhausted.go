@@ -164,9 +164,13 @@ func (c *Container) Exhausted(ctx context.Context) *Exhausted {
 	defer cancel()
 	select {
 	case <-c.learned:
-		return c.exhausted
-	case <-c.Gone(): // it was removed for another reason
+	case <-c.Gone(): // it may have been removed for another reason
 	case <-ctx.Done():
 	}
-	return nil
+	select {
+	case <-c.learned:
+		return c.exhausted
+	default:
+		return nil
+	}
 }

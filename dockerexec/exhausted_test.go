@@ -3,6 +3,7 @@ package dockerexec
 import (
 	"testing"
 
+	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/cgroup"
 )
 
@@ -51,5 +52,20 @@ func TestLimitOfProcesses(t *testing.T) {
 	}
 	if p.Limits.Pids = 1 << 22; p.hostPids() != 1<<22 {
 		t.Errorf("the most that a limit may be: %d", p.hostPids())
+	}
+}
+
+// What is known of a container's end is told after it is gone, too.
+func TestWhyAContainerThatIsGoneHasEnded(t *testing.T) {
+	engine := newScriptedEngine(t)
+	c := engine.executor().newContainer(engine.spec("alice"), "f", "", false)
+	c.Do(life.Remove, nil)
+	c.Do(life.Removed, nil)
+	c.exhausted = &Exhausted{Limit: LimitMemory}
+	close(c.learned)
+	for range 100 { // one of two is chosen by chance
+		if c.Exhausted(t.Context()) == nil {
+			t.Fatal("it is not told")
+		}
 	}
 }

@@ -260,3 +260,19 @@ func TestNothingIsKeptForContainersThatAreGone(t *testing.T) {
 		t.Errorf("left: %v", m.e.all)
 	}
 }
+
+// The record of a container whose home is another one, or is not there, goes. While that is not known, it stays.
+func TestRecordsWhoseHomesCannotBeLookedAtStay(t *testing.T) {
+	engine := newScriptedEngine(t)
+	e := engine.executor()
+	e.cfg.GiveHome = func(_, _ string) error { return fs.ErrExist } // they are where they belong
+	for id, home := range map[string]string{
+		"another": engine.dir, "none": filepath.Join(engine.dir, "none"), "unknown": filepath.Join(engine.dir, strings.Repeat("x", 300)),
+	} {
+		e.bound[id] = poolRecord{Container: id, Spec: Spec{User: id, Mounts: []Mount{{Source: home, Target: homeTarget}}}}
+	}
+	e.recoverBound()
+	if _, stays := e.bound["unknown"]; !stays || len(e.bound) != 1 {
+		t.Errorf("%v", e.bound)
+	}
+}

@@ -11,6 +11,9 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/dockerexec/mounts"
 	"github.com/daycare-run/sandbox/internal/durable"
 	"github.com/daycare-run/sandbox/internal/engine"
 )
@@ -103,8 +106,8 @@ func parsePoolRecord(id string, text []byte) (r poolRecord, err error) {
 }
 
 // recoverBound finishes bindings of a service that ended between record and rename, or whose rename
-// the disk has lost, and removes the records whose home is not their user's. Nothing uses the pool
-// yet.
+// the disk has lost, and removes the records whose home is not their user's. One of which that is
+// not known now, as its storage fails, stays. Nothing uses the pool yet.
 func (e *Executor) recoverBound() {
 	for id, record := range e.bound {
 		err := e.giveHome(record.Pooled, record.Spec.User)
@@ -112,7 +115,9 @@ func (e *Executor) recoverBound() {
 			e.cfg.Events.Tell(e.ctx, record.Spec.User,
 				Incident{What: "cannot finish binding a container of the pool", Err: err})
 		}
-		if err := record.checkHome(); err != nil {
+		err = record.checkHome()
+		if errors.Is(err, mounts.ErrExchanged) || errors.Is(err, fs.ErrNotExist) ||
+			errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
 			e.cfg.Events.Tell(e.ctx, record.Spec.User,
 				Incident{What: "a container of the pool was not bound; it is removed", Err: err})
 			if err := e.unbind(id); err != nil {
@@ -130,7 +135,7 @@ func (r poolRecord) checkHome() error {
 			return m.verified().Check()
 		}
 	}
-	return errors.New("it has no home")
+	return fmt.Errorf("it has no home: %w", fs.ErrNotExist)
 }
 
 // DropPooled removes the folder of a PoolUser that has no container.

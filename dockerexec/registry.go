@@ -98,8 +98,11 @@ func (e *Executor) died(id string) {
 func (e *Executor) Lose(c *Container) {
 	switch c.Do(life.Die, ErrLost) {
 	case life.Ends:
-		e.free(c, true)
-		e.work.Go(c.hangUp)
+		c.net.Leave()
+		e.work.Go(func() { // storage that does not answer holds up no event of Docker's
+			c.hangUp()
+			e.free(c, true)
+		})
 	case life.Removes:
 		e.work.Go(func() {
 			c.hangUp()

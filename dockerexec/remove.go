@@ -19,8 +19,10 @@ const RemovalLimit = 30 * time.Second
 // removeFound removes a container from Docker's list, with everything that it had in the pool. It
 // blocks until Docker has done it.
 func (e *Executor) removeFound(id, spool string) error {
-	return errors.Join(e.removeContainer(id), removeSpool(spool), e.unbind(id),
-		e.removePooled(filepath.Dir(spool)))
+	if err := e.removeContainer(id); err != nil {
+		return err // its record is still needed
+	}
+	return errors.Join(removeSpool(spool), e.unbind(id), e.removePooled(filepath.Dir(spool)))
 }
 
 // removeContainer removes a container once at a time: calls that come meanwhile share the result.

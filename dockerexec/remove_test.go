@@ -67,3 +67,14 @@ func TestOneContainerIsRemovedOnceAtATime(t *testing.T) {
 		}
 	})
 }
+
+// The record of a container that cannot be removed is still needed.
+func TestWhatIsNotRemovedKeepsItsRecord(t *testing.T) {
+	engine := newScriptedEngine(t)
+	e := engine.executor()
+	e.bound["c"] = poolRecord{Container: "c"}
+	engine.script(func(func() error) error { return errNotNow }, "Remove")
+	if err := e.removeFound("c", ""); err == nil || len(e.bound) != 1 {
+		t.Errorf("%v, %d records", err, len(e.bound))
+	}
+}

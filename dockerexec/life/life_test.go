@@ -127,6 +127,9 @@ func (m *modelled) user(ctx context.Context) {
 func (m *modelled) holder(ctx context.Context) {
 	release, err := m.Hold(ctx)
 	if err != nil {
+		if release != nil {
+			_ = release()
+		}
 		return
 	}
 	m.check("it is held", true)
@@ -373,6 +376,9 @@ func TestHoldersLeaveHalfOfTheTime(t *testing.T) {
 		for time.Since(begun) < 30*time.Second {
 			release, err := l.Hold(t.Context())
 			if err != nil {
+				if release != nil {
+					_ = release()
+				}
 				continue
 			}
 			from := time.Now()

@@ -152,9 +152,10 @@ func (l *Life) doneUsing() func() {
 	return sync.OnceFunc(func() { l.leave(&l.pause.users) })
 }
 
-// Hold keeps the container paused until release is called. It waits while somebody is at it, and
-// while it rests from holders before. A container in which no command has begun is not paused: its
-// first one waits. One in which nothing runs needs no pause.
+// Hold keeps the container paused until release is called. After an error, release must be called,
+// too, unless it is nil. Hold waits while somebody is at the container, and while that rests from
+// holders before. A container in which no command has begun is not paused: its first one waits. One
+// in which nothing runs needs no pause.
 func (l *Life) Hold(ctx context.Context) (release func() error, err error) {
 	return l.hold(ctx, func() (bool, error) {
 		return (l.pause.users == 0 || !l.pause.ran) && !l.pause.rests, nil
@@ -190,12 +191,10 @@ func (l *Life) hold(ctx context.Context,
 		l.leave(&l.pause.holders)
 		return l.settle(ctx)
 	})
-	if err != nil {
-		_ = release()
-		// its class would be taken for that of the other container
-		return nil, fmt.Errorf("cannot pause container %.12s: %v", l.ID(), err)
+	if err != nil { // its class would be taken for that of the other container
+		err = fmt.Errorf("cannot pause container %.12s: %v", l.ID(), err)
 	}
-	return release, nil
+	return release, err
 }
 
 // Freeze pauses the container if it is idle, until the next call. It waits while somebody is at it,

@@ -242,13 +242,12 @@ func (g *Guard) pauseWriters(ctx context.Context,
 		}
 		pausing.Go(func() error {
 			resume, err := hold(other.Life, ctx)
-			if err != nil || resume == nil {
-				return err
+			if resume != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				resumes[other.Life] = resume
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			resumes[other.Life] = resume
-			return nil
+			return err
 		})
 	}
 	err = pausing.Wait()

@@ -162,8 +162,7 @@ func (m Mount) open() (fd int, st unix.Stat_t, err error) {
 	if err = unix.Fstat(fd, &st); err != nil {
 		err = fmt.Errorf("cannot verify the mount at %s: %w", m.Target, err)
 	} else if m.File != (File{Dev: uint64(st.Dev), Ino: st.Ino}) {
-		err = fmt.Errorf("what is to be mounted at %s has been exchanged since the call began",
-			m.Target)
+		err = fmt.Errorf("what is to be mounted at %s %w", m.Target, ErrExchanged)
 	}
 	if err != nil {
 		_ = unix.Close(fd)
@@ -171,6 +170,9 @@ func (m Mount) open() (fd int, st unix.Stat_t, err error) {
 	}
 	return fd, st, nil
 }
+
+// ErrExchanged is the error for a source that is another file than was planned.
+var ErrExchanged = errors.New("has been exchanged since the call began")
 
 // mark is an access time that was given to a mount's source. It cannot be guessed, and it is in the
 // future, as only marks are. So it also tells other services that the file is being looked at.
