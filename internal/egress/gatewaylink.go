@@ -142,7 +142,7 @@ func (l *interfaces) checkPeer(pid int, space *os.File, name string) error {
 	if err != nil {
 		return fmt.Errorf("cannot find the network namespace of process %d: %w", pid, err)
 	}
-	inside, err := l.list(near)
+	inside, err := gateway.Dump(func() ([]netlink.Link, error) { return l.list(near) })
 	if err != nil {
 		return fmt.Errorf("cannot list the interfaces of process %d: %w", pid, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dockerexec/networks"
+	"github.com/daycare-run/sandbox/internal/egress/gateway"
 )
 
 // checkBridge checks that the bridge is as Docker says.
@@ -30,7 +31,9 @@ func checkBridge(n networks.Network) error {
 	if link.Type() != "bridge" {
 		return broken("is a " + link.Type())
 	}
-	addrs, err := netlink.AddrList(link, netlink.FAMILY_V4)
+	addrs, err := gateway.Dump(func() ([]netlink.Addr, error) {
+		return netlink.AddrList(link, netlink.FAMILY_V4)
+	})
 	if err != nil {
 		return fmt.Errorf("cannot list the addresses of bridge %s: %w", n.Bridge, err)
 	}
@@ -109,7 +112,7 @@ func (l *interfaces) vethOf(pid int, bridge string) (string, error) {
 			"cannot find the network namespace of process %d (with the service in a container, it needs the host's process ids): %w",
 			pid, err)
 	}
-	inside, err := l.list(nsid)
+	inside, err := gateway.Dump(func() ([]netlink.Link, error) { return l.list(nsid) })
 	if err != nil {
 		return "", fmt.Errorf("cannot list the interfaces of process %d: %w", pid, err)
 	}

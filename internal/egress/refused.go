@@ -21,10 +21,13 @@ func (s *stack) startRefused(life context.Context) {
 			Msg("refused ports leave no trace: the network's gateway, which stays until no container needs it, or this kernel cannot tell of them")
 		return
 	}
+	why := openPorts(s.owner.cfg.ExtraPorts)
+	tell := func(r gateway.Refused) { s.reportRefused(r, why) }
+	last := s.owner.cfg.Decisions.Late(func() { s.gateway.PassRefused(tell) })
 	s.work.Go(func() {
+		defer last()
 		defer context.AfterFunc(life, func() { _ = s.gateway.Refused.Close() })()
-		why := openPorts(s.owner.cfg.ExtraPorts)
-		s.gateway.ReadRefused(func(r gateway.Refused) { s.reportRefused(r, why) })
+		s.gateway.ReadRefused(tell)
 	})
 }
 

@@ -7,6 +7,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/egress/gateway"
 )
 
 // subnetBits is the prefix length of a network: room for 1021 containers. Larger ones would only
@@ -53,7 +55,9 @@ func overlaps(p netip.Prefix, others []netip.Prefix) bool {
 // route.
 func hostRanges() ([]netip.Prefix, error) {
 	var ranges []netip.Prefix
-	addrs, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+	addrs, err := gateway.Dump(func() ([]netlink.Addr, error) {
+		return netlink.AddrList(nil, netlink.FAMILY_V4)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the host's addresses: %w", err)
 	}
@@ -61,8 +65,10 @@ func hostRanges() ([]netip.Prefix, error) {
 		ranges = addRange(ranges, a.IPNet)
 	}
 	// All tables: networks that a policy routes elsewhere are taken, too.
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4,
-		&netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	routes, err := gateway.Dump(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(netlink.FAMILY_V4,
+			&netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the host's routes: %w", err)
 	}

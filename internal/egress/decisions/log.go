@@ -27,6 +27,8 @@ type kept struct {
 	totals    map[Kind]uint64
 	followers []*Follower
 	calls     map[string]*calls // by container, if it has any
+	late      map[int]func()    // by number; called without the mutex
+	lates     int
 }
 
 // New returns a log for capacity entries, at least 1. An entry takes at most about 1 KiB, most take
@@ -38,6 +40,7 @@ func New(capacity int, told ...func(Decision)) *Log {
 		store:  newStore(max(capacity, 1)),
 		totals: kinds(),
 		calls:  map[string]*calls{},
+		late:   map[int]func(){},
 	}}
 	if len(told) > 0 {
 		l.told = told[0]
@@ -84,6 +87,31 @@ func (l *Log) Add(d Decision) {
 
 // tellAgain is after how long a repeat is reported.
 const tellAgain = time.Second
+
+// Late is for whoever may call Add a moment after the program could learn of the decision. A tally
+// ends once add has added what there is; add must not wait. That goes on until end is called.
+func (l *Log) Late(add func()) (end func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lates++
+	number := l.lates
+	l.late[number] = add
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.late, number)
+	}
+}
+
+// catchUp adds what is late.
+func (l *Log) catchUp() {
+	l.mu.Lock()
+	late := slices.Collect(maps.Values(l.late))
+	l.mu.Unlock()
+	for _, add := range late {
+		add()
+	}
+}
 
 // Totals returns how many decisions of each kind there were since New. Kinds that did not occur are
 // there with 0. The map is the caller's.

@@ -104,6 +104,7 @@ func (t *Tally) wake() {
 // most 64; more is how many further names there were, where 1000 means at least that many. The
 // lines are the caller's. Called again it returns nothing.
 func (t *Tally) End() (lines []Summary, more int) {
+	t.log.catchUp()
 	t.log.mu.Lock()
 	defer t.log.mu.Unlock()
 	if c := t.log.calls[t.container]; c != nil {

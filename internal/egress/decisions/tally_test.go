@@ -40,6 +40,17 @@ func TestATally(t *testing.T) {
 	equal(t, "more", more, 0)
 }
 
+func TestATallyWaitsForWhatIsLate(t *testing.T) {
+	log := decisions.New(10)
+	late := func(name string) func() { return func() { log.Add(denied("ann", name)) } }
+	end := log.Late(late("gone.test"))
+	log.Late(late("late.test"))
+	end()
+	tally := log.Tally("c-ann")
+	lines, _ := tally.End()
+	equal(t, "lines", lines, []decisions.Summary{{Name: "late.test", Via: decisions.DNS, Verdict: decisions.Denied, Reason: "name", Count: 1}})
+}
+
 func TestTalliesOfOneContainer(t *testing.T) {
 	log := decisions.New(10)
 	count := func(tally *decisions.Tally) (total uint64) {

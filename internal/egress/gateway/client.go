@@ -34,6 +34,9 @@ type Client struct {
 	Refused *os.File
 	Untold  error
 
+	telling sync.Mutex // held while what the kernel has told is passed on
+	told    [1 << 13]byte
+
 	mu   sync.Mutex
 	conn *net.UnixConn
 	late int // answers that are still to come, to requests that were given up

@@ -22,10 +22,7 @@ func (c *Client) discard() error {
 		}))
 	}
 	if c.Refused != nil {
-		faults = append(faults, empty(c.Refused, func(fd int) error {
-			_, err := unix.Read(fd, make([]byte, 1))
-			return err
-		}))
+		c.PassRefused(func(Refused) {})
 	}
 	for _, l := range c.listeners() {
 		faults = append(faults, empty(l, func(fd int) error {

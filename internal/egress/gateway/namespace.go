@@ -68,7 +68,7 @@ func closeNamespace(address netip.Addr) (*namespace, error) {
 // source as if the packet were an answer to it, so it finds the container's interface there, or
 // that no container has this address.
 func (n *namespace) deliverAll(address netip.Addr) error {
-	links, err := n.handle.LinkList()
+	links, err := Dump(n.handle.LinkList)
 	if err != nil {
 		return fmt.Errorf("cannot list interfaces: %w", err)
 	}
@@ -150,7 +150,7 @@ func (n *namespace) detach(addr netip.Addr) error {
 
 // attached lists the addresses that have an interface.
 func (n *namespace) attached() ([]netip.Addr, error) {
-	links, err := n.handle.LinkList()
+	links, err := Dump(n.handle.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list interfaces: %w", err)
 	}
@@ -166,4 +166,15 @@ func (n *namespace) attached() ([]netip.Addr, error) {
 // host returns the network of one address.
 func host(addr netip.Addr) *net.IPNet {
 	return &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(32, 32)}
+}
+
+// Dump asks the kernel for a list, and asks again if that changed while it was read.
+func Dump[T any](list func() ([]T, error)) (all []T, err error) {
+	const tries = 100
+	for range tries {
+		if all, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return all, err
 }

@@ -168,17 +168,41 @@ func (c *Client) refused() (*os.File, error) {
 // ReadRefused passes on what the kernel refuses until Refused is closed. What comes too fast is
 // left out.
 func (c *Client) ReadRefused(tell func(Refused)) {
-	b := make([]byte, 1<<16)
-	for {
-		n, err := c.Refused.Read(b)
+	if raw, err := c.Refused.SyscallConn(); err == nil {
+		_ = raw.Read(func(fd uintptr) bool {
+			for {
+				if err := c.passOn(int(fd), tell); err != nil {
+					return !errors.Is(err, unix.EAGAIN)
+				}
+			}
+		})
+	}
+}
+
+// PassRefused passes on what ReadRefused has not read yet, and does not wait. The kernel tells of a
+// packet before its sender can learn that it was refused.
+func (c *Client) PassRefused(tell func(Refused)) {
+	if raw, err := c.Refused.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = c.passOn(int(fd), tell) })
+	}
+}
+
+// passOn passes on what the kernel has told so far. Nil means that there may be more, and
+// unix.EAGAIN that there is no more yet.
+func (c *Client) passOn(fd int, tell func(Refused)) error {
+	c.telling.Lock()
+	defer c.telling.Unlock()
+	for range queued {
+		n, err := unix.Read(fd, c.told[:])
 		switch {
-		case errors.Is(err, unix.ENOBUFS):
+		case errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.EINTR):
 		case err != nil:
-			return
+			return err
 		default:
-			eachRefused(b[:n], tell)
+			eachRefused(c.told[:n], tell)
 		}
 	}
+	return nil
 }
 
 // eachRefused reads the kernel's messages, each about one packet.

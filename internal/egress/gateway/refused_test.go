@@ -78,6 +78,22 @@ func TestRefusedIsTold(t *testing.T) {
 	}
 }
 
+// What is refused is told before its sender knows.
+func TestRefusedIsToldInTime(t *testing.T) {
+	g := newGate(t, good())
+	must(t, g.Untold)
+	one := g.newBox(t, 11)
+	for port := 1000; port < 1020; port++ {
+		to := netip.AddrPortFrom(netip.MustParseAddr("203.0.113.9"), uint16(port))
+		_, _ = one.dial("tcp", to.String())
+		var told []Refused
+		g.PassRefused(func(r Refused) { told = append(told, r) })
+		if len(told) != 1 || told[0].To != to {
+			t.Errorf("%v: %v", to, told)
+		}
+	}
+}
+
 // UDP is refused by a few messages a second, however often a container asks: the rest is dropped.
 func TestRefusalsOfUDPAreFew(t *testing.T) {
 	const asked, atOnce = 100, 6 // that is what the kernel sends to an address at once, and then one a second

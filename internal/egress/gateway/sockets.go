@@ -20,8 +20,10 @@ type sockets struct {
 	tcp []*os.File // DNS, then TLS, HTTP, and the further ports in the configuration's order
 }
 
-// questionBuffer is how many bytes may wait for the DNS filter, in each socket.
-const questionBuffer = 4 << 20
+// questionBuffer is how many bytes may wait for the DNS filter in each socket, and questionBuffers
+// how many in all of them. The kernel takes twice that, of the gateway's memory (gatewayMemory in
+// dockerexec/networks), also while no service reads it.
+const questionBuffer, questionBuffers = 4 << 20, 64 << 20
 
 // openSockets opens them for a host with that many processors.
 func openSockets(ctx context.Context, c Config, processors int) (_ *sockets, err error) {
@@ -31,7 +33,8 @@ func openSockets(ctx context.Context, c Config, processors int) (_ *sockets, err
 			err = errors.Join(fmt.Errorf("cannot listen: %w", err), s.close())
 		}
 	}()
-	for range min(processors, maxUDP) {
+	count := min(processors, maxUDP)
+	for range count {
 		config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 			return set(raw, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
 		}}
@@ -42,7 +45,8 @@ func openSockets(ctx context.Context, c Config, processors int) (_ *sockets, err
 		}
 		if raw, rawErr := conn.(*net.UDPConn).SyscallConn(); rawErr == nil {
 			// Best effort: with less, a burst loses more questions.
-			_ = set(raw, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, questionBuffer)
+			_ = set(raw, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE,
+				min(questionBuffer, questionBuffers/count))
 		}
 		file, err := conn.(*net.UDPConn).File()
 		if err := errors.Join(err, conn.Close()); err != nil {

@@ -20,10 +20,10 @@ type httpSession struct {
 	transport *http.Transport
 	// life ends with the flow, or with the connection.
 	life context.Context
-	// heads counts the requests whose beginning the server has read, and requests those that were
-	// valid: the others were malformed, which the server reports nowhere else.
-	heads, requests int
-	hijacked        bool
+	// unserved says that the server has read the beginning of a request which no handler has got: it
+	// is malformed if the server answers then, or closes, and that is told nowhere else.
+	unserved atomic.Bool
+	hijacked bool
 	// refused says that there was no room for a head.
 	refused atomic.Bool
 	working atomic.Bool // what was read is being worked on
@@ -66,16 +66,22 @@ func (g *Guard) connState(c net.Conn, state http.ConnState) {
 		// The handler's goroutine belongs to the server; this is how Shutdown waits for it.
 		g.running.Add(1)
 	case http.StateActive: // the head has been read
-		s.heads++
+		s.unserved.Store(true)
 		s.socket.inHead.Store(false)
 		g.clients.decided(s.flow)
 	case http.StateHijacked:
 		s.hijacked = true
 	case http.StateClosed:
-		if s.heads > s.requests && !s.refused.Load() {
-			s.decide("", malformed(reasonBadRequest))
-		}
+		s.tellMalformed()
 		s.leave()
+	}
+}
+
+// tellMalformed decides about a request that the server itself refuses. It is called before the
+// answer is sent, so that the decision is that of the call whose program gets the answer.
+func (s *httpSession) tellMalformed() {
+	if s.unserved.Load() && s.unserved.Swap(false) && !s.refused.Load() {
+		s.decide("", malformed(reasonBadRequest))
 	}
 }
 
@@ -90,7 +96,7 @@ func (s *httpSession) leave() {
 
 func (g *Guard) serveHTTP(to http.ResponseWriter, r *http.Request) {
 	s := sessionOf(r.Context())
-	s.requests++
+	s.unserved.Store(false)
 	defer func() {
 		s.rest()
 		s.name.Store(nil)

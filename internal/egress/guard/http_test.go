@@ -197,6 +197,9 @@ func TestSlowAndLargeHeads(t *testing.T) {
 	if status, _ := ask(large, "GET / HTTP/1.1\r\nHost: allowed.example\r\nX: "+strings.Repeat("x", 80<<10)+"\r\n\r\n"); status != 431 {
 		t.Errorf("%d", status)
 	}
+	if len(large.decisions) == 0 {
+		t.Error("nothing is decided when the answer is there")
+	}
 	large.decided(decisions.Malformed, "", reasonBadRequest)
 	if v.String() != "" || seen.String() != "" {
 		t.Errorf("the origin saw %s%s", v, seen)

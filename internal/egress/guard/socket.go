@@ -76,6 +76,11 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
+func (c *conn) Write(p []byte) (int, error) {
+	c.session.tellMalformed()
+	return c.socket.Write(p)
+}
+
 // Close waits until its client has received everything: until then the connection counts.
 func (c *conn) Close() error {
 	c.closed.Store(true)
