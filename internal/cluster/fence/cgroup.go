@@ -89,7 +89,8 @@ func (g Group) KillAll(limit time.Duration) error {
 		for _, dir := range dirs {
 			n, err := killBelow(dir)
 			if err != nil {
-				return fmt.Errorf("cannot kill what runs in %s: %w", g, err)
+				return errors.Join(fmt.Errorf("cannot kill what runs in %s: %w", g, err),
+					set(dir, true))
 			}
 			left += n
 		}
@@ -97,9 +98,13 @@ func (g Group) KillAll(limit time.Duration) error {
 			return nil
 		}
 		if now() >= end {
-			return fmt.Errorf(
+			// What comes later stays frozen; what was killed dies once it is thawed.
+			for _, dir := range dirs {
+				err = errors.Join(err, set(dir, true))
+			}
+			return errors.Join(err, fmt.Errorf(
 				"%d processes in %s do not end although they are killed: they may wait for storage that does not answer",
-				left, g)
+				left, g))
 		}
 	}
 }

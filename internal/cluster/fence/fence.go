@@ -73,6 +73,8 @@ type Fence struct {
 	rec  Record
 	// orphaned is when the service was found dead; Docker may still be starting containers for it.
 	orphaned time.Duration
+	// starter is a service for which Docker was starting containers when take last looked.
+	starter  Beat
 	probing  chan error // result of a probe of the homes that has not returned
 	watchdog *watchdog  // while it is armed
 }
@@ -121,6 +123,15 @@ func (f *Fence) overdue() bool { return now() >= f.rec.Deadline() }
 func (f *Fence) take(ctx context.Context) error {
 	beat, found := f.cfg.Files.Beat(f.rec.Boot)
 	lives := found && beat.lives()
+	if f.starter.PID != 0 && !f.starter.lives() {
+		f.orphaned, f.starter = now(), Beat{}
+	}
+	if lives {
+		f.starter = Beat{}
+		if beat.Starting > 0 {
+			f.starter = beat
+		}
+	}
 	if lives && beat.Unfit != "" {
 		return errors.New(beat.Unfit)
 	}

@@ -233,6 +233,34 @@ func TestHostWithoutLeaseRunsNothing(t *testing.T) {
 	waittest.Until(t, "the host is back", func() bool { return r.member.MayStart() == nil })
 }
 
+// What Docker was starting for a service that has been restarted is waited for.
+func TestStartsOfAServiceThatIsRestarted(t *testing.T) {
+	t.Parallel()
+	r := lay(t)
+	f := New(nil, Config{Files: r.files, Group: r.group, UsersDir: r.users, Log: zerolog.Nop()})
+	f.rec.Boot = bootID()
+	refused := func(by Beat, why string) {
+		t.Helper()
+		by.Boot, by.Started = f.rec.Boot, startOf(by.PID)
+		if err := r.files.WriteBeat(by); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.take(t.Context()); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("%v, not %q", err, why)
+		}
+	}
+	before := exec.Command("sleep", "7019")
+	if err := before.Start(); err != nil {
+		t.Fatal(err)
+	}
+	refused(Beat{PID: before.Process.Pid, Starting: 1, Unfit: "Docker hangs"}, "Docker hangs")
+	_ = before.Process.Kill()
+	_ = before.Wait()
+	for range 2 {
+		refused(Beat{PID: os.Getpid()}, "for a service that has ended")
+	}
+}
+
 // A host takes nobody before its homes can be used.
 func TestNoLeaseWithoutHomes(t *testing.T) {
 	t.Parallel()

@@ -47,6 +47,9 @@ func (r *Router) take(name string, u *user, epoch int64) error {
 	if u.epoch == epoch {
 		return nil
 	}
+	if seat, here := r.seated(name); !here || seat.Epoch != epoch { // it was given up meanwhile
+		return errNoSeat
+	}
 	if u.epoch != 0 { // something of an earlier seat of this host is left
 		if err := r.cfg.Local.Release(context.Background(), name); err != nil {
 			return err
@@ -68,7 +71,11 @@ func (r *Router) follow(ctx context.Context, name string) bool {
 	seat, here := r.seated(name)
 	u := r.user(name) // afterwards, as forget does not forget a user who is here
 	if here {
-		if err := r.take(name, u, seat.Epoch); err != nil {
+		err := r.take(name, u, seat.Epoch)
+		if errors.Is(err, errNoSeat) {
+			return false
+		}
+		if err != nil {
 			r.cfg.Log.Error().Err(err).Str("user", name).
 				Msg("cannot take over a user yet; trying again")
 			return false
@@ -164,6 +171,10 @@ func (r *Router) enter(waiting, ctx context.Context,
 	} else {
 		err = r.take(seat.User, u, seat.Epoch)
 	}
+	if errors.Is(err, errNoSeat) {
+		done()
+		return nil, nil, true, nil
+	}
 	if err == nil && context.Cause(ctx) != nil {
 		err = context.Cause(ctx)
 	}
@@ -182,6 +193,9 @@ func (e fencedError) Unwrap() error { return e.error }
 
 var errFenced = fmt.Errorf("lease lost: this call was cancelled and was not retried; "+
 	"send it again, any host answers: %w", cerrdefs.ErrUnavailable)
+
+// errNoSeat says that this host no longer has the seat for which a user was to be taken over.
+var errNoSeat = errors.New("the seat has changed meanwhile")
 
 // errLeaving is the error of a call that has waited in vain for its user to leave this host.
 var errLeaving = fmt.Errorf("the user is still leaving this host, which waits for what runs: "+

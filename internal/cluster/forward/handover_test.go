@@ -350,3 +350,16 @@ func TestADeletedUserWhoIsBackStays(t *testing.T) {
 		}
 	}
 }
+
+// A seat that has gone by the time that its user is to be taken over brings nothing here.
+func TestNobodyIsTakenOverWithoutTheSeat(t *testing.T) {
+	t.Parallel()
+	_, one, _ := two(t)
+	s, err := one.cfg.Cluster.Hold(t.Context(), "alice")
+	if err != nil || s.Host != one.name {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if err := one.take("alice", one.user("alice"), s.Epoch+1); !errors.Is(err, errNoSeat) {
+		t.Errorf("%v", err)
+	}
+}

@@ -75,8 +75,12 @@ func (m *Member) drain(ctx context.Context, turns *errgroup.Group, all bool) {
 		return // no host would take them
 	}
 	for _, seat := range m.cluster.Seated() {
+		if ctx.Err() != nil {
+			return
+		}
 		turns.Go(func() error {
-			if own, _ := m.cluster.Node(m.cluster.Host()); !own.Draining { // any more
+			own, _ := m.cluster.Node(m.cluster.Host())
+			if !own.Draining || ctx.Err() != nil { // it is drained no more, or the service ends
 				return nil
 			}
 			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
