@@ -13,6 +13,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/hostfs"
+	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/waittest"
 	"github.com/daycare-run/sandbox/pathmap"
 )
@@ -210,12 +211,17 @@ func TestPlansDoNotWaitForWhatHangs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	followed, cached := make(chan error, 1), make(chan bool, 1)
-	go func() { _, err := p.Follow(paths, path); followed <- err }()
+	failed, cached := make(chan error, 3), make(chan bool, 1)
+	go func() { _, err := p.Follow(paths, path); failed <- err }()
+	go func() { _, err := p.OpenRoot(t.Context(), "alice", at); failed <- err }()
+	go func() {
+		b := &builder{Request: Request{Paths: paths}, home: h, asked: map[pathmap.Mount]bool{}}
+		failed <- b.addRegion(policy.Region{Path: path, Mode: policy.ReadOnly})
+	}()
 	go func() { cached <- h.MakeCaches(at, ".", false) }()
-	for range 2 {
+	for range 4 {
 		select {
-		case err := <-followed:
+		case err := <-failed:
 			if !cerrdefs.IsUnavailable(err) {
 				t.Error(err)
 			}

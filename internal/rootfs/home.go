@@ -189,6 +189,9 @@ func (p *Planner) OpenRoot(ctx context.Context, user string,
 	if at.Container == policy.Home {
 		return hostfs.Open(h.rootConfig())
 	}
+	if err := p.askMount(at); err != nil {
+		return nil, err
+	}
 	root, err := openRoot(h.inDir(p.real(at.Host), nil))
 	if err != nil {
 		return nil, errs.NotFound("cannot open the mount %q: %v", at.Container,
@@ -247,6 +250,15 @@ func (p *Planner) askHome(user string) (dir string, err error) {
 	}
 	dir = p.real(path)
 	return dir, p.questions.ask(dir, fmt.Sprintf("the home of user %q", user), false, answerLimit)
+}
+
+// askMount fails if what is mounted does not answer. Who opens a home has asked that.
+func (p *Planner) askMount(at pathmap.Mount) error {
+	if at.Container == policy.Home {
+		return nil
+	}
+	return p.questions.ask(p.real(at.Host),
+		"the directory that is mounted at "+at.Container.String(), true, answerLimit)
 }
 
 // makeHome makes a user's home unless another call has just done so: a second home would replace

@@ -30,7 +30,8 @@ type Request struct {
 // directories of the home are made if they do not exist, unless it is a dry run.
 func (h *Home) Plan(r Request) (dockerexec.Spec, error) {
 	b := &builder{Request: r, home: h, secrets: map[pathmap.Mount][]string{},
-		readOnly: map[pathmap.Mount]bool{}, spec: dockerexec.Spec{
+		readOnly: map[pathmap.Mount]bool{}, asked: map[pathmap.Mount]bool{},
+		spec: dockerexec.Spec{
 			User: h.user, UID: h.uid, GID: h.gid, SpoolDir: h.spoolDir(), Events: r.Decision.Events,
 		}}
 	for _, region := range r.Decision.View.Regions() {
@@ -97,6 +98,8 @@ type builder struct {
 	secrets map[pathmap.Mount][]string
 	// readOnly has the mounts that were checked, and whether their file systems are read-only.
 	readOnly map[pathmap.Mount]bool
+	// asked are the mounts that have answered.
+	asked map[pathmap.Mount]bool
 	// files are in the place of directories that would hold what is to be hidden.
 	files []pathmap.ContainerPath
 }
@@ -110,6 +113,12 @@ func (b *builder) hostPath(at pathmap.Mount, rest string) string {
 func (b *builder) addRegion(r policy.Region) error {
 	if r.Path == policy.Tmp {
 		return nil // every container has it
+	}
+	if at, _, err := b.Paths.Locate(r.Path); err == nil && !b.asked[at] {
+		if err := b.home.planner.askMount(at); err != nil {
+			return err
+		}
+		b.asked[at] = true
 	}
 	if r.Mode == policy.ReadOnly {
 		if added, err := b.addVacant(r); added || err != nil {
