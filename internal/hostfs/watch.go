@@ -163,9 +163,14 @@ func (w *Watcher) watch(fd int, rel string) (*watchedDir, error) {
 // Next waits for changes. The error is ctx's cause, or says that the directory can no longer be
 // watched, for example because there were too many changes to keep.
 func (w *Watcher) Next(ctx context.Context) ([]Event, error) {
-	stop := context.AfterFunc(ctx, func() { _ = w.events.SetReadDeadline(time.Unix(1, 0)) })
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		_ = w.events.SetReadDeadline(time.Unix(1, 0))
+	})
 	defer func() {
 		if !stop() {
+			<-ended // or it would end the next read
 			_ = w.events.SetReadDeadline(time.Time{})
 		}
 	}()

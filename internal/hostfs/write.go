@@ -128,7 +128,13 @@ func (w *Writer) overwrite(entry int, there Info) error {
 	}
 	// By the descriptor: the owner can have put anything under the name, such as a FIFO that nobody
 	// writes to.
-	if _, err := io.Copy(to, io.NewSectionReader(readerAt(w.file), 0, w.written)); err != nil {
+	from, before := readerAt(w.file), min(there.Size, w.written)
+	// What is beyond the old end comes first: not every file system could take the space for it.
+	if _, err := io.Copy(io.NewOffsetWriter(to, before),
+		io.NewSectionReader(from, before, w.written-before)); err != nil {
+		return classify(w.name, errors.Join(err, unix.Ftruncate(fd, there.Size)))
+	}
+	if _, err := io.Copy(to, io.NewSectionReader(from, 0, before)); err != nil {
 		return classify(w.name, err)
 	}
 	if err := errors.Join(unix.Ftruncate(fd, w.written), unix.Fsync(fd)); err != nil {
