@@ -172,7 +172,7 @@ var routes = []route{
 	{pattern: "GET /v1/sandboxes/{id}/calls/{callId}/output", who: forUsers,
 		handle: answers((*server).output)},
 	{pattern: "POST /v1/sandboxes/{id}/explain", who: forUsers, handle: call((*server).explain)},
-	{pattern: "POST /v1/sandboxes/{id}/read", who: forUsers, handle: call((*server).read)},
+	{pattern: "POST /v1/sandboxes/{id}/read", who: forUsers, handle: (*server).read},
 	{pattern: "POST /v1/sandboxes/{id}/write", who: forUsers, handle: call((*server).write)},
 	{pattern: "POST /v1/sandboxes/{id}/list", who: forUsers, handle: call((*server).listDir)},
 	{pattern: "POST /v1/sandboxes/{id}/stat", who: forUsers, handle: call((*server).stat)},
@@ -239,7 +239,7 @@ func New(service *sandbox.Service, cfg Config) http.Handler {
 	})
 }
 
-// reportedError is an error that the caller was already told at the end of a stream.
+// reportedError is an error that the caller was already told, as at the end of a stream.
 type reportedError struct{ error }
 
 func (e reportedError) Unwrap() error { return e.error }

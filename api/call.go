@@ -51,9 +51,10 @@ func (m *middleware) tell(req *http.Request, r route, caller access.Caller,
 		c.sandbox = id.String()
 	}
 	if err != nil {
-		failure, status := classify(err) // even one at the end of a stream that began well
+		failure, status := classify(err)
 		c.Kind = failure.Kind
-		if _, is := errors.AsType[reportedError](err); !is {
+		_, told := errors.AsType[reportedError](err)
+		if !told || answer.Code >= http.StatusBadRequest { // otherwise a stream began well
 			c.Status = status
 		}
 		c.Quota, _ = errors.AsType[*quota.Exceeded](err)

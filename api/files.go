@@ -16,30 +16,42 @@ import (
 )
 
 // read counts its answer as the request's memory: twice, because of the copy as text or base64.
-func (s *server) read(req *http.Request, body types.Read) (types.ReadResult, error) {
+func (s *server) read(w http.ResponseWriter, req *http.Request) error {
+	var body types.Read
+	if err := s.decode(req, &body); err != nil {
+		return err
+	}
 	r := files.ReadRequest{
 		Follow: body.Follow, Permissions: body.Permissions, Raw: body.Raw, Binary: body.Binary,
 		Room: func(bytes int) error { return s.memory.take(2 * bytes) },
 	}
 	var err error
 	if r.Path, err = pathOf("path", body.Path, body.PathBase64); err != nil {
-		return types.ReadResult{}, err
+		return err
 	}
 	if r.Offset, err = lineNumber("offset", body.Offset); err != nil {
-		return types.ReadResult{}, err
+		return err
 	}
 	if r.Limit, err = lineNumber("limit", body.Limit); err != nil {
-		return types.ReadResult{}, err
+		return err
 	}
 	if body.SkipBytes != nil {
 		r.SkipBytes = *body.SkipBytes
 	}
 	if r.Lossy = body.Text == types.TextLossy; !r.Lossy && body.Text != "" {
-		return types.ReadResult{}, fmt.Errorf("text %.64q is not %q: %w", body.Text,
-			types.TextLossy, cerrdefs.ErrInvalidArgument)
+		return fmt.Errorf("text %.64q is not %q: %w", body.Text, types.TextLossy,
+			cerrdefs.ErrInvalidArgument)
 	}
 	found, err := s.service.Read(req.Context(), req.PathValue("id"), r)
-	return readResult(found), err
+	if err != nil {
+		return err
+	}
+	answer := readResult(found)
+	s.answerTexts(w, []largeText{{name: "content", text: answer.Content}}, struct {
+		types.ReadResult
+		Content *string `json:"content,omitempty"` // it is sent by itself
+	}{ReadResult: answer})
+	return nil
 }
 
 // lineNumber returns 0 for a missing value, as the facade expects.

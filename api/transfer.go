@@ -66,8 +66,7 @@ func bodyIs(req *http.Request, media string) error {
 	return nil
 }
 
-// sent reports whether a call whose body goes to files has failed, and returns the error that is
-// still to be answered.
+// sent reports whether a call whose body goes to files has failed, and returns its error.
 func (s *server) sent(w http.ResponseWriter, body *uploadBody, err error) (bool, error) {
 	switch {
 	case body.fault != nil:
@@ -77,7 +76,7 @@ func (s *server) sent(w http.ResponseWriter, body *uploadBody, err error) (bool,
 		w.Header().Set("Connection", "close") // the rest of the body is not a request
 		s.fail(w, err)
 		body.drain()
-		return true, nil
+		return true, reportedError{err}
 	}
 	return err != nil, err
 }
