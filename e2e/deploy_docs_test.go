@@ -105,7 +105,7 @@ func runConsole(t *testing.T, l *lab, commands []consoleCommand, places *strings
 	const mark = "\x1e"
 	script := &strings.Builder{}
 	for _, c := range commands {
-		fmt.Fprintf(script, "printf '%s'\n%s", mark, places.Replace(c.text))
+		fmt.Fprintf(script, "printf '%s'; printf '%[1]s' >&2\n%s", mark, places.Replace(c.text))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
@@ -113,23 +113,45 @@ func runConsole(t *testing.T, l *lab, commands []consoleCommand, places *strings
 	shell.Dir = dir
 	shell.Env = append(os.Environ(), "SANDBOX_SOCKET="+l.path("sandboxd.sock"))
 	shell.WaitDelay = 10 * time.Second
-	out, err := shell.CombinedOutput()
+	var stdout, stderr strings.Builder
+	shell.Stdout, shell.Stderr = &stdout, &stderr
+	err := shell.Run()
 	if ctx.Err() != nil {
-		t.Fatalf("the commands do not end: %v\n%s", err, out)
+		t.Fatalf("the commands do not end: %v\n%s%s", err, &stdout, &stderr)
 	}
-	got := strings.Split(string(out), mark)[1:]
-	if len(got) != len(commands) {
-		t.Fatalf("%d commands were run of %d:\n%s", len(got), len(commands), out)
+	printed, said := strings.Split(stdout.String(), mark)[1:], strings.Split(stderr.String(), mark)[1:]
+	if len(printed) != len(commands) || len(said) != len(commands) {
+		t.Fatalf("%d commands were run of %d:\n%s%s", len(printed), len(commands), &stdout, &stderr)
 	}
 	for i, c := range commands {
-		if want := normalConsole(places.Replace(c.output)); normalConsole(got[i]) != want {
-			t.Errorf("line %d: $ %s--- it should print\n%s--- it printed\n%s", c.line, c.text, places.Replace(c.output), got[i])
+		want := places.Replace(c.output)
+		if !isMerged(normalConsole(want), normalConsole(printed[i]), normalConsole(said[i])) {
+			t.Errorf("line %d: $ %s--- it should print\n%s--- it printed\n%s--- and to stderr\n%s", c.line, c.text, want, printed[i], said[i])
 		}
 	}
 }
 
-// normalConsole replaces what differs from run to run.
-func normalConsole(text string) string {
+// isMerged reports whether lines are those of two streams, in any order between the streams: they reach a terminal on ways of
+// their own.
+func isMerged(lines, one, other []string) bool {
+	ones := map[int]bool{0: true} // how many of one's may be among those before
+	for n, line := range lines {
+		next := map[int]bool{}
+		for i := range ones {
+			if i < len(one) && one[i] == line {
+				next[i+1] = true
+			}
+			if n-i < len(other) && other[n-i] == line {
+				next[i] = true
+			}
+		}
+		ones = next
+	}
+	return ones[len(one)] && len(lines) == len(one)+len(other)
+}
+
+// normalConsole returns the lines of a text, without what differs from run to run.
+func normalConsole(text string) []string {
 	for _, v := range varying {
 		text = regexp.MustCompile(v.pattern).ReplaceAllString(text, v.with)
 	}
@@ -137,5 +159,5 @@ func normalConsole(text string) string {
 	for i := range lines {
 		lines[i] = strings.TrimSpace(lines[i])
 	}
-	return strings.Join(slices.DeleteFunc(lines, func(line string) bool { return line == "" }), "\n")
+	return slices.DeleteFunc(lines, func(line string) bool { return line == "" })
 }

@@ -24,6 +24,8 @@ type browser struct {
 	ctx  context.Context
 	base string
 	torn atomic.Bool // a script of the page did not come, so none of it runs
+	// failed says that a request has failed as the network has changed.
+	failed atomic.Bool
 
 	mu     sync.Mutex
 	faults []string
@@ -71,9 +73,11 @@ func (b *browser) heard(event any) {
 			fault = e.Entry.Text
 		}
 	case *network.EventLoadingFailed:
-		if e.Type == network.ResourceTypeScript && e.ErrorText == networkChanged {
-			b.torn.Store(true)
+		if e.ErrorText != networkChanged {
+			return
 		}
+		b.torn.Store(b.torn.Load() || e.Type == network.ResourceTypeScript)
+		b.failed.Store(true)
 	case *network.EventRequestWillBeSent:
 		if !strings.HasPrefix(e.Request.URL, b.base) {
 			fault = "a request to " + e.Request.URL

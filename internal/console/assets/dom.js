@@ -146,7 +146,7 @@ export function confirm(text, yes) {
     const answer = (value) => () => { dialog.close(); resolve(value); };
     dialog.replaceChildren(h("p", { id: "ask-text" }, text), h("div.bar", null,
       h("button.danger", { type: "button", onclick: answer(true) }, yes), h("button", { type: "button", onclick: answer(false) }, "Cancel")));
-    dialog.onclose = () => resolve(false); // also with its page
+    dialog.onclose = () => { if (!dialog.open) resolve(false); }; // also with its page; an event of the question before may come late
     dialog.showModal();
   });
 }
