@@ -148,7 +148,7 @@ func (p *Pool) shortFor(missing bool) time.Duration {
 
 // fill makes one container of a class. A class whose calls policy decides about otherwise now is
 // forgotten until a first call says what it is. So is one of sandboxes of which none can be made:
-// an image in which nothing can start keeps no other class waiting. A quota that is full drops none.
+// an image in which nothing can start keeps no other class waiting. A full quota drops none.
 func (p *Pool) fill(ctx context.Context, class keyedClass) error {
 	planned := false
 	err := p.runner.Stock(ctx, class.key, func(user string) (dockerexec.Spec, error) {

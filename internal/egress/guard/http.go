@@ -20,8 +20,8 @@ type httpSession struct {
 	transport *http.Transport
 	// life ends with the flow, or with the connection.
 	life context.Context
-	// unserved says that the server has read the beginning of a request which no handler has got: it
-	// is malformed if the server answers then, or closes, and that is told nowhere else.
+	// unserved says that the server has read the beginning of a request which no handler has got.
+	// It is malformed if the server answers then, or closes, and that is told nowhere else.
 	unserved atomic.Bool
 	hijacked bool
 	// refused says that there was no room for a head.

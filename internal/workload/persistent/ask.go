@@ -27,7 +27,8 @@ type reply struct {
 
 // ask sends a request and returns its reply.
 func (b *Sandbox) ask(ctx context.Context, r control.Request, input []byte) (_ reply, err error) {
-	if _, err := b.running(ctx); err != nil { // without answerLimit: it may have to be started first
+	// Without answerLimit, as it may have to be started first:
+	if _, err := b.running(ctx); err != nil {
 		return reply{}, err
 	}
 	if r.Do != control.Input {
