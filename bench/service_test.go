@@ -45,7 +45,8 @@ func (f *fakeExecutor) Run(_ context.Context, spec dockerexec.Spec, _ warming.Co
 	return warming.Result{Cold: cold}, nil
 }
 
-func (f *fakeExecutor) Warm(string, quota.Token, func(context.Context) (dockerexec.Spec, error)) {}
+func (f *fakeExecutor) Warm(string, quota.Token, func(context.Context, func(dockerexec.Spec)) error) {
+}
 
 func (f *fakeExecutor) FreezeIdle(string) {}
 
