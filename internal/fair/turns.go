@@ -72,8 +72,9 @@ func (t *Turns) atOnce() int {
 	}
 }
 
-// End ends one of the owner's turns, and gives it to the one who is next.
-func (t *Turns) End(name string) {
+// End ends one of the owner's turns, and gives it to the one who is next. It reports whether there
+// was one.
+func (t *Turns) End(name string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.busy--
@@ -85,7 +86,7 @@ func (t *Turns) End(name string) {
 	// All others were kept from a turn before, so no more than one of them may begin now.
 	at := slices.IndexFunc(t.order, func(o *owner) bool { return t.Each == 0 || o.busy < t.Each })
 	if at < 0 {
-		return
+		return false
 	}
 	o := t.order[at]
 	t.busy++
@@ -99,6 +100,7 @@ func (t *Turns) End(name string) {
 		t.order = append(t.order, o)
 	}
 	t.forget(o)
+	return true
 }
 
 // leave takes a waiter out, and reports whether it had no turn yet.

@@ -54,8 +54,12 @@ func TestOwnersTakeTurnsHoweverManyOfEachWait(t *testing.T) {
 				}
 				var then []string
 				for _, owner := range strings.Split(tt.ends, "") {
-					l.End(owner)
-					then = append(then, l.took())
+					given := l.End(owner)
+					next := l.took()
+					then = append(then, next)
+					if given != (next != "") {
+						t.Errorf("the turn that %q ended was given on: %t, and %q came", owner, given, next)
+					}
 				}
 				if !slices.Equal(then, tt.then) {
 					t.Errorf("then %q, want %q", then, tt.then)

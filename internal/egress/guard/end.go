@@ -52,10 +52,13 @@ func (e *end) inTurn(events int16, do func(fd int) error) error {
 			return false // which needs no turn
 		}
 		e.turns.Begin(e.user, nil)
-		// A goroutine that was just woken runs before those that wait for a processor, so a chain of
-		// turns would keep them from one, and from their own turns, for as long as 10 ms.
-		defer runtime.Gosched()
-		defer e.turns.End(e.user)
+		defer func() {
+			// A goroutine that was just woken runs before those that wait for a processor, so a chain
+			// of turns would keep them from one, and from their own turns, for as long as 10 ms.
+			if e.turns.End(e.user) {
+				runtime.Gosched()
+			}
+		}()
 		if e.owner.ended.Load() { // while this waited
 			failed = net.ErrClosed
 			return true
@@ -66,23 +69,10 @@ func (e *end) inTurn(events int16, do func(fd int) error) error {
 	return cmp.Or(err, failed)
 }
 
-// again makes a system call until no signal interrupts it. It is for one call, not for several:
-// those before the interrupted one have been done.
-func again(call func() (int, error)) (n int, err error) {
-	for n, err = call(); err == unix.EINTR; {
-		n, err = call()
-	}
-	return n, err
-}
-
-func send(fd int, p []byte) (int, error) {
-	return again(func() (int, error) { return unix.SendmsgN(fd, p, nil, nil, unix.MSG_NOSIGNAL) })
-}
-
 // Read implements io.Reader.
 func (e *end) Read(p []byte) (n int, err error) {
 	err = e.inTurn(unix.POLLIN, func(fd int) (failed error) {
-		n, failed = again(func() (int, error) { return unix.Read(fd, p[:min(len(p), turnShare)]) })
+		n, failed = read(fd, p[:min(len(p), turnShare)])
 		return failed
 	})
 	switch {
@@ -99,7 +89,7 @@ func (e *end) receive(limit int, keep func([]byte)) error {
 	return e.inTurn(unix.POLLIN, func(fd int) error {
 		p := scratch.Get().(*[turnShare]byte)
 		defer scratch.Put(p)
-		n, err := again(func() (int, error) { return unix.Read(fd, p[:limit]) })
+		n, err := read(fd, p[:limit])
 		switch {
 		case err != nil:
 			return err
@@ -183,12 +173,4 @@ func broken(fd int) bool { return polled(fd, 0)&(unix.POLLHUP|unix.POLLERR) != 0
 func (e *end) lost(fd int) bool {
 	events := polled(fd, 0)
 	return events&unix.POLLERR != 0 || events&unix.POLLHUP != 0 && !e.shut.Load()
-}
-
-func polled(fd int, events int16) int16 {
-	fds := []unix.PollFd{{Fd: int32(fd), Events: events}}
-	if _, err := unix.Poll(fds, 0); err != nil {
-		return 0
-	}
-	return fds[0].Revents
 }

@@ -107,17 +107,3 @@ func (d *direction) copy(src, dst int) error {
 	}
 	return err
 }
-
-func splice(from, to, limit int) (int, error) {
-	return again(func() (int, error) {
-		n, err := unix.Splice(from, nil, to, nil, limit, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
-		return int(n), err
-	})
-}
-
-func receive(fd int, p []byte, flags int) (int, error) {
-	return again(func() (n int, err error) {
-		n, _, err = unix.Recvfrom(fd, p, flags)
-		return n, err
-	})
-}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"runtime"
 	"sync/atomic"
@@ -206,13 +207,13 @@ func TestHeldBytesGoFirst(t *testing.T) {
 // TestInterruptedCall: the call alone is made again.
 func TestInterruptedCall(t *testing.T) {
 	calls := 0
-	n, err := again(func() (int, error) {
+	n, err := again(func() (uintptr, uintptr, syscall.Errno) {
 		if calls++; calls < 3 {
-			return -1, unix.EINTR
+			return math.MaxUint, 0, unix.EINTR
 		}
-		return 7, unix.EAGAIN
+		return 7, 0, 0
 	})
-	if calls != 3 || n != 7 || err != unix.EAGAIN {
+	if calls != 3 || n != 7 || err != nil {
 		t.Errorf("after %d calls: %d, %v", calls, n, err)
 	}
 }
