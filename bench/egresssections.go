@@ -50,7 +50,7 @@ func guardSection(f findings) section {
 			"the connections to the origin's address, in rows of ten for each way. Over direct is the median of the rows'\n"+
 			"differences: each row's median less that of the direct row of the same turn. Processor is what sandboxd, or HAProxy,\n"+
 			"runs for one connection, from its beginning to its end. Finally, a program keeps %d connections open through the\n"+
-			"guard, each of which it has used once: sandboxd's resident memory before and with them, each after 3 s of quiet.", mib(f.settings.streamBytes), idleConnections),
+			"guard, each of which it has used once: sandboxd's resident memory before and with them, each after 3 s of quiet.", mib(guardStream(f.settings)), idleConnections),
 		head: []string{"runtime", "way", "streams", "MB/s", "connections", "TCP, p50", "TCP and TLS, p50", "p95", "p99", "over direct", "processor, µs", "idle", "sockets", "sandboxd before", "sandboxd with them"},
 	}
 	for _, r := range f.runtimes {

@@ -68,13 +68,19 @@ func (s *service) measureConnections(ctx context.Context, found *guarded) (err e
 	return s.measureHandshakes(ctx, ways)
 }
 
+// Two streams of one way differ by a third, so there are more of them, each of them shorter.
+
+func guardRounds(cfg settings) int { return 8 * cfg.streams }
+
+func guardStream(cfg settings) int64 { return cfg.streamBytes / 4 }
+
 // measureGuardStreams measures the ways by turns; each round begins with another one.
 func (s *service) measureGuardStreams(ctx context.Context, ways []way) error {
-	rounds := 2 * s.settings.streams // they differ by a third
+	rounds := guardRounds(s.settings)
 	for round := range rounds {
 		for i := range ways {
 			way := ways[(round+i)%len(ways)]
-			speed, err := s.download(ctx, way, s.settings.streamBytes)
+			speed, err := s.download(ctx, way, guardStream(s.settings))
 			if err != nil {
 				return err
 			}
