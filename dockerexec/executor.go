@@ -104,6 +104,7 @@ type Executor struct {
 	ids    map[string]*Container      // those that Docker's events are about, by Docker's id
 	// of the containers that came from the pool, by Docker's id
 	bound     map[string]poolRecord
+	ends      map[string]*end // that are watched, by Docker's id
 	inherited poolRest
 }
 
@@ -114,7 +115,7 @@ func New(runs engine.Engine, cfg Config) *Executor {
 		changes: changes{told: make(chan Changes, 1)},
 		begun:   make(chan struct{}), mending: make(chan struct{}, 1), adopting: make(chan struct{}, adoptionsAtOnce),
 		all:   map[*Container]bool{},
-		calls: map[Fingerprint]*Container{}, ids: map[string]*Container{},
+		calls: map[Fingerprint]*Container{}, ids: map[string]*Container{}, ends: map[string]*end{},
 		bound: map[string]poolRecord{},
 	}
 	e.nets = e.newNetworks()

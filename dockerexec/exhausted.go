@@ -97,9 +97,20 @@ func (e *Executor) learnEnd(c *Container) {
 	}
 	found, err := e.CountRefusals(c)
 	if err != nil { // its control group is gone, or on another host
-		found = e.dockersReason(e.ctx, c.ID())
+		found = e.reason(c.ID())
 	}
 	c.exhausted = found
+}
+
+// reason returns what was learned of the end of a container whose control group is gone, or else
+// what Docker knows of it.
+func (e *Executor) reason(id string) *Exhausted {
+	ctx, cancel := context.WithTimeout(e.ctx, endingLag)
+	defer cancel()
+	if found := e.watchedEnd(ctx, id); found != nil {
+		return found
+	}
+	return e.dockersReason(e.ctx, id)
 }
 
 // dockersReason returns what Docker knows of a container's end. Docker may notice it later.

@@ -59,6 +59,7 @@ func (e *Executor) prepare(log *zerolog.Logger, c *Container) {
 	if c.sess != nil {
 		e.watchSession(c)
 	}
+	e.work.Go(func() { e.watch(c) })
 	e.leaveAtShutdown(c)
 	e.Tell(ctx, c, Incident{What: "container ready", Runtime: c.spec.Runtime(), Adopted: adopted,
 		Took: time.Since(begun)})

@@ -27,7 +27,8 @@ type ProcessContainer struct {
 	Why string
 }
 
-// InspectProcess asks Docker about a process's container.
+// InspectProcess asks Docker about a process's container. The end of one that runs is watched from
+// then on.
 func (e *Executor) InspectProcess(ctx context.Context, id string) (ProcessContainer, error) {
 	found, err := e.engine.Inspect(ctx, id)
 	if err != nil && !cerrdefs.IsNotFound(err) {
@@ -44,6 +45,11 @@ func (e *Executor) InspectProcess(ctx context.Context, id string) (ProcessContai
 		p.PID = found.PID
 	}
 	p.Spec, _ = processSpec(found.Labels) // zero if the label cannot be read
+	if p.Running {
+		e.watchEnd(p.ID, p.PID)
+	} else if !p.OOM {
+		p.OOM = e.watchedEnd(ctx, p.ID) != nil
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if record, bound := e.bound[id]; bound {

@@ -257,6 +257,7 @@ func (e *Executor) unlist(c *Container) {
 	}
 	if id := c.ID(); e.ids[id] == c {
 		delete(e.ids, id)
+		delete(e.ends, id)
 	}
 	e.mu.Unlock()
 	if !c.spec.isDetached() {

@@ -1,10 +1,14 @@
 package e2e
 
 import (
+	"fmt"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/workload/persistent"
 )
 
@@ -97,4 +101,37 @@ func TestPersistentOutOfMemory(t *testing.T) {
 			k = again()
 		}
 	})
+}
+
+// The runtime tells Docker by two ways that a container was out of memory and that it has ended.
+// Here both come at once, and on a busy machine Docker then misses the first.
+func TestOutOfMemoryThatDockerMisses(t *testing.T) {
+	l := newLab(t, "runsc", "SANDBOXD_LIMITS_MEMORY=256Mi")
+	l.register(t, "missed")
+	p := l.startProcess(t, "missed", types.StartProcess{Command: "until [ -e begin ]; do sleep 0.1; done; exec " + eats})
+	id := l.processContainersOf(t, "missed")[0].ID
+	found, err := l.engine.ContainerInspect(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shim, err := engine.ShimOf(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(shim.PID, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Kill(shim.PID, syscall.SIGCONT) //nolint:errcheck // it may have gone
+	l.put(t, "missed", "begin", "")
+	eventually(t, "the kernel has ended gVisor", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", found.State.Pid))
+		return err != nil || strings.Fields(string(stat))[2] == "Z"
+	})
+	if err := syscall.Kill(shim.PID, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the process has ended", func() bool { return l.process(t, "missed", p.ID).Status == types.ProcessExited })
+	if now := l.process(t, "missed", p.ID); !now.OOMKilled || now.Reason != outOfMemory {
+		t.Errorf("%+v", now)
+	}
 }
