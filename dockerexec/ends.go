@@ -57,9 +57,11 @@ func (e *Executor) watchEnd(id string, pid int) {
 	})
 }
 
-// watchedEnd returns what a container that has ended was out of, if that was watched. It waits
-// until it is learned.
+// watchedEnd returns what a container that has ended was out of, if that was watched. It waits for a
+// moment until it is learned: Docker can take a container for ended whose shim alone was killed.
 func (e *Executor) watchedEnd(ctx context.Context, id string) *Exhausted {
+	ctx, cancel := context.WithTimeout(ctx, endingLag)
+	defer cancel()
 	e.mu.Lock()
 	w := e.ends[id]
 	e.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"testing/synctest"
 )
 
 // sleeper starts a process that ends when end is called.
@@ -51,6 +52,16 @@ func TestEndOfAProcessIsAwaited(t *testing.T) {
 	if again := openProcess(pid, ownGroup(t)); again != nil {
 		t.Error("a process that has ended is watched")
 	}
+}
+
+// Docker may say that a container has ended whose first process goes on.
+func TestAnEndThatDoesNotComeIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &Executor{ends: map[string]*end{"c": {learned: make(chan struct{})}}}
+		if found := e.watchedEnd(t.Context(), "c"); found != nil {
+			t.Errorf("%v", found)
+		}
+	})
 }
 
 func TestWaitForAnEndIsGivenUp(t *testing.T) {

@@ -105,9 +105,7 @@ func (e *Executor) learnEnd(c *Container) {
 // reason returns what was learned of the end of a container whose control group is gone, or else
 // what Docker knows of it.
 func (e *Executor) reason(id string) *Exhausted {
-	ctx, cancel := context.WithTimeout(e.ctx, endingLag)
-	defer cancel()
-	if found := e.watchedEnd(ctx, id); found != nil {
+	if found := e.watchedEnd(e.ctx, id); found != nil {
 		return found
 	}
 	return e.dockersReason(e.ctx, id)
