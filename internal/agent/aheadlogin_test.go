@@ -46,7 +46,7 @@ var loginFiles = []map[string]string{
 	{".profile": "alias ll='echo alias'; shopt -s expand_aliases; set -o pipefail; shopt -s nullglob"},
 	{".profile": "read -r x; echo took $x"},
 	{".profile": "exec echo replaced"},
-	{".profile": "set -m; sleep 0 & wait; jobs"},
+	{".profile": "set -m; sleep 0 & wait; jobs >/dev/null; jobs"}, // bash tells of a job that ended before it waited, and of no other
 	{".profile": ". ~/.more; echo after", ".more": "echo more ${BASH_SOURCE[*]##*/} ${BASH_LINENO[*]} $LINENO; return 4"},
 	{".profile": "kill -TERM $$"},
 	{".profile": "PATH=/nosuch; HOME=/nosuch; IFS=e"},
