@@ -116,7 +116,7 @@ func specOf(d policy.Decision) dockerexec.Spec {
 		case r.Mode >= policy.ReadOnly:
 			spec.Mounts = append(spec.Mounts, dockerexec.Mount{Source: host + target, Target: target, ReadOnly: r.Mode != policy.Writable, ID: id, Verify: true})
 		default:
-			spec.Masks = append(spec.Masks, dockerexec.Mask{Target: target, File: r.File, Listable: r.Mode == policy.Empty, Place: host + target})
+			spec.Masks = append(spec.Masks, dockerexec.Mask{Target: target, File: r.File, Listable: r.File || r.Mode == policy.Empty, Place: host + target})
 		}
 	}
 	for _, pin := range d.View.Pinned() {

@@ -93,7 +93,7 @@ func TestEngineSpecOfASpec(t *testing.T) {
 			bind("/data/users/alice/home", "/home", false),
 			bind("/data/skills", "/shared/skills", true),
 			bind("/var/lib/sandboxd/masks/file", "/home/.netrc", true),
-			bind("/var/lib/sandboxd/masks/closed", "/home/.ssh", true),
+			bind("/var/lib/sandboxd/masks/empty", "/home/.ssh", true),
 		}},
 		"volumes": {made.Volumes, []engine.Volume{{
 			Name: s.tmpName(), Options: []string{"nosuid", "nodev", "size=2147483648", "mode=1777"},

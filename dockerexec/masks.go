@@ -21,13 +21,13 @@ import (
 // an overlay shows what a tmpfs covers. Binds are mounts of the gofer's as well, behind which there
 // is no other view.
 
-// The sources of masks, below Platform.MaskDir. They are root's, and either closed to everyone or
-// empty for everyone.
+// The sources of masks, below Platform.MaskDir. They are root's, and empty: what is hidden looks
+// empty to programs, not broken. A file that a program may misread if it is empty is closed.
 const (
-	maskFile      = "file"
-	maskClosed    = "closed"
-	maskEmpty     = "empty"
-	maskWithPlace = "places-" // then a hash of the names of the mount points in it
+	maskClosedFile = "file"
+	maskFile       = "empty-file"
+	maskDir        = "empty"
+	maskWithPlace  = "places-" // then a hash of the names of the mount points in it
 )
 
 // The files of names, in the same directory. They are ours in every container: in Docker's,
@@ -60,15 +60,15 @@ func (s Spec) nameFiles(net networks.Wiring) []specs.Mount {
 // installMasks makes the sources of masks below dataDir, and returns their directory.
 func installMasks(dataDir string) (dir string, err error) {
 	dir = filepath.Join(dataDir, "masks")
-	err = errors.Join(makeMaskDir(dir, 0o755), makeMaskDir(filepath.Join(dir, maskClosed), 0),
-		makeMaskDir(filepath.Join(dir, maskEmpty), 0o555),
+	err = errors.Join(makeMaskDir(dir, 0o755), makeMaskDir(filepath.Join(dir, maskDir), 0o555),
+		durable.Keep(filepath.Join(dir, maskFile), nil, 0o444),
 		durable.Keep(filepath.Join(dir, hostsFile), []byte(hosts), 0o444),
 		durable.Keep(filepath.Join(dir, offlineHostsFile), []byte(offlineHosts), 0o444),
 		durable.Keep(filepath.Join(dir, noResolversFile), nil, 0o444))
 	if err != nil {
 		return "", fmt.Errorf("cannot make the directories that hide others: %w", err)
 	}
-	file, err := os.OpenFile(filepath.Join(dir, maskFile), os.O_RDONLY|os.O_CREATE, 0)
+	file, err := os.OpenFile(filepath.Join(dir, maskClosedFile), os.O_RDONLY|os.O_CREATE, 0)
 	if err != nil {
 		return "", fmt.Errorf("cannot make the file that hides others: %w", err)
 	}
@@ -86,15 +86,15 @@ func makeMaskDir(name string, mode os.FileMode) error {
 // maskSource returns the path of what is mounted for a mask.
 func (p Platform) maskSource(m Mask) string {
 	switch {
-	case m.File:
+	case m.File && m.Listable:
 		return filepath.Join(p.MaskDir, maskFile)
+	case m.File:
+		return filepath.Join(p.MaskDir, maskClosedFile)
 	case len(m.Holds) > 0:
 		sum := sha256.Sum256([]byte(strings.Join(m.Holds, "\x00")))
 		return filepath.Join(p.MaskDir, maskWithPlace+hex.EncodeToString(sum[:8]))
-	case m.Listable || m.Vacant:
-		return filepath.Join(p.MaskDir, maskEmpty)
 	default:
-		return filepath.Join(p.MaskDir, maskClosed)
+		return filepath.Join(p.MaskDir, maskDir)
 	}
 }
 

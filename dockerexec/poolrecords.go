@@ -143,8 +143,9 @@ func (e *Executor) DropPooled(user string) error {
 	return e.removePooled(e.poolFolder(user))
 }
 
-// removePooled removes the folder of a pooled container that is gone. It removes only directories:
-// a folder with a file in it has been used, and stays. Folders outside the pool are left alone.
+// removePooled removes the folder of a pooled container that is gone. It removes only directories,
+// and the empty files that nobody may write, on which masks were mounted: a folder with another file
+// in it has been used, and stays. Folders outside the pool are left alone.
 func (e *Executor) removePooled(dir string) error {
 	if e.cfg.PoolDir == "" || filepath.Dir(dir) != e.cfg.PoolDir {
 		return nil
@@ -166,7 +167,7 @@ func PoolFolders(dir, host, instance string) (folders []string) {
 }
 
 // RemovePoolFolder removes the folder of a pooled container that is gone. A folder with a file in
-// it, other than a spool, stays.
+// it, other than a spool and what masks were mounted on, stays.
 func RemovePoolFolder(folder string) error {
 	spools, _ := filepath.Glob(filepath.Join(folder, spoolPrefix+"*"))
 	for _, spool := range spools {
@@ -193,10 +194,14 @@ func removeDirs(root *os.Root, name string) error {
 		return err
 	}
 	for _, entry := range entries {
+		below := filepath.Join(name, entry.Name())
 		if entry.IsDir() {
-			if err := removeDirs(root, filepath.Join(name, entry.Name())); err != nil {
-				return err
-			}
+			err = removeDirs(root, below)
+		} else if info, _ := root.Lstat(below); info != nil && info.Mode()&^0o444 == 0 && info.Size() == 0 {
+			err = root.Remove(below)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return root.Remove(name)

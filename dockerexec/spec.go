@@ -187,14 +187,16 @@ type Mask struct {
 	Target string `json:"target"`
 	// File says that what is there, or will be, is not a directory.
 	File bool `json:"file"`
-	// Listable makes it an empty directory that may be listed, instead of one that may not.
+	// Listable makes it an empty file that may be read, instead of one that nobody may open. A
+	// directory is empty, and may always be listed: of one, it says that it is the tenant's own, and
+	// hides nothing while it is empty, as that of all apps does.
 	Listable bool `json:"listable"`
-	// Vacant is for a path that does not exist and must not come to exist, although the container
-	// may write around it: an empty directory that may be listed, of which nothing stays on the
-	// host.
+	// Vacant is for a path that does not exist and that the call gives up, although its container
+	// may write around it. The user's other programs meet what stands in for it, so the container
+	// is not kept for long.
 	Vacant bool `json:"vacant"`
-	// Absent is for a path that does not exist and that no command of the container can make:
-	// nothing is mounted. When somebody else makes it, the container is ended.
+	// Absent is for a path that does not exist and that nothing stands in for: nothing is mounted.
+	// When somebody makes it, the container is ended.
 	Absent bool `json:"absent"`
 	// Holds are the mount points in it, relative to Target: what an app sees of the directory of
 	// all apps.

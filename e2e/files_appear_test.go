@@ -23,9 +23,10 @@ end = time.monotonic() + 110
 while time.monotonic() < end and not os.path.exists("/tmp/enough"):
     for name in ("/home/.ssh/id", "/home/.netrc", "/home/.config/gh/hosts.yml", "/home/.ssh"):
         try:
-            got = repr(os.listdir(name) if os.path.isdir(name) else open(name).read())
-            open("/tmp/stolen", "a").write(got)
-            print("got", got, flush=True)
+            got = os.listdir(name) if os.path.isdir(name) else open(name).read()
+            if got:
+                open("/tmp/stolen", "a").write(repr(got))
+                print("got", got, flush=True)
         except OSError:
             pass
 print("ended", flush=True)
@@ -44,8 +45,8 @@ func (l *lab) polling(t *testing.T, user string, grants []string) (*lockedBuffer
 }
 
 // While a command polls denied paths, they appear on the host. What is made where a mask is, is never
-// seen. What takes the place of what a mask was put on can be seen for the moment that it takes to end the
-// command; no call that begins later sees it.
+// seen. What takes the place of what a mask was put on, or appears where nothing is mounted because the command cannot
+// write there, can be seen for the moment that it takes to end the command; no call that begins later sees it.
 func TestAppearingSecretsStayHidden(t *testing.T) {
 	appearances := map[string]func(l *lab, user string) error{
 		"made in place": func(l *lab, user string) error {
@@ -93,7 +94,7 @@ func TestAppearingSecretsStayHidden(t *testing.T) {
 						t.Errorf("the next call: %q", got)
 					}
 					// A mask that stays needs nobody to end the command; else it has all its time to be ended.
-					stands := name == "made in place"
+					stands := name == "made in place" && i == 1
 					if stands {
 						l.bash(t, user, grants, "touch /tmp/enough")
 					}
@@ -218,20 +219,24 @@ func TestMasksLeaveNothing(t *testing.T) {
 		l.put(t, "trace", "plain/file", "plain")
 		l.put(t, "trace", ".gnupg/key", secret)
 		l.registerAs(t, "trace", types.Registration{UserID: "trace", Permissions: types.Permissions{WriteDirs: []string{"/home/plain"}}})
-		out, ended := l.polling(t, "trace", none)
-		if during := below(t, l.home("trace")); !slices.Contains(during, ".ssh") {
-			t.Errorf("what is hidden and not there has no mount point while a call runs: there is %v", during)
-		}
-		l.bash(t, "trace", none, "touch /tmp/enough")
-		if err := <-ended; err != nil || !strings.Contains(out.String(), "ended") {
-			t.Errorf("the call ended with %v: %s", err, out.String())
+		for _, grants := range [][]string{none, workspace} {
+			l.bash(t, "trace", none, "rm -f /tmp/enough")
+			out, ended := l.polling(t, "trace", grants)
+			during, writes := below(t, l.home("trace")), len(grants) > 0
+			if has := slices.Contains(during, ".ssh") && slices.Contains(during, ".netrc"); has != writes || slices.Contains(during, "Library") {
+				t.Errorf("while a call with %v runs there is %v", grants, during)
+			}
+			l.bash(t, "trace", none, "touch /tmp/enough")
+			if err := <-ended; err != nil || !strings.Contains(out.String(), "ended") {
+				t.Errorf("the call ended with %v: %s", err, out.String())
+			}
 		}
 		for _, grants := range [][]string{none, workspace, {"@write:/home/plain"}} {
 			l.bash(t, "trace", grants, "true")
 		}
-		l.sh(t, "trace", "mkdir -p .config/mine && touch .config/mine/file Library/mine") // what somebody uses stays
+		l.sh(t, "trace", "mkdir -p .config/mine && touch .config/mine/file") // what somebody uses stays
 		eventually(t, "all containers have gone", func() bool { return len(l.containers(t)) == 0 })
-		before = append(before, ".cache", ".cache/tmp", ".config", ".config/mine", ".config/mine/file", "Library", "Library/mine",
+		before = append(before, ".cache", ".cache/tmp", ".config", ".config/mine", ".config/mine/file",
 			"plain/.cache", "plain/.cache/.gitignore", "plain/.cache/tmp") // where a call that may write there alone has its caches
 		slices.Sort(before)
 		defer func() { t.Logf("in the end there is %v", below(t, l.home("trace"))) }()
@@ -256,8 +261,8 @@ func TestMasksOfAKilledServiceLeaveNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "all containers have gone", func() bool { return len(l.containers(t)) == 0 })
-		allowed := []string{".cache", ".cache/tmp", ".config", "Library", "Library/Application Support", "apps", "plain", "plain/file"}
-		eventually(t, "nothing that is closed is left", func() bool {
+		allowed := []string{".cache", ".cache/tmp", ".config", "apps", "plain", "plain/file"}
+		eventually(t, "nothing that stands in is left", func() bool {
 			return !slices.ContainsFunc(below(t, l.home("trace")), func(name string) bool { return !slices.Contains(allowed, name) })
 		})
 		t.Logf("left: %v", below(t, l.home("trace")))

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -50,12 +51,25 @@ func expect(t *testing.T, state string, grants []string, outcome, allowed string
 	}
 }
 
-// plantSecrets makes all denied paths of a home, as what they usually are. The closed directory that a
-// mask may stand on goes, or is opened and filled.
+// standsIn reports whether something is on the host only for a mask to be mounted on it: an empty directory or file of root's.
+func standsIn(t *testing.T, name string, info os.FileInfo) bool {
+	t.Helper()
+	switch {
+	case info.Sys().(*syscall.Stat_t).Uid != 0:
+		return false
+	case info.IsDir():
+		return info.Mode().Perm() == 0o555 && len(below(t, name)) == 0
+	default:
+		return info.Mode() == 0o444 && info.Size() == 0
+	}
+}
+
+// plantSecrets makes all denied paths of a home, as what they usually are. What stands in for them goes, or is opened and
+// filled.
 func (l *lab) plantSecrets(t *testing.T, user string) {
 	t.Helper()
 	for i, row := range policy.DeniedInHome() {
-		if info, err := os.Lstat(l.at(user, row)); err == nil && info.Mode().Perm() == 0 {
+		if info, err := os.Lstat(l.at(user, row)); err == nil && standsIn(t, l.at(user, row), info) {
 			if i%2 == 0 || slices.Contains(deniedFiles, row) {
 				_ = os.Remove(l.at(user, row))
 			} else {
@@ -98,6 +112,7 @@ func TestDenyList(t *testing.T) {
 			t.Run(state, func(t *testing.T) {
 				user := "deny-" + state
 				l.put(t, user, "plain/file", "read")
+				l.put(t, user, "Library/Application Support/mine", "mine")
 				if state == "before" {
 					l.plantSecrets(t, user)
 				}
@@ -119,8 +134,7 @@ func TestDenyList(t *testing.T) {
 	})
 }
 
-// checkRows looks at the host: what is there is what the test has put, or the closed and empty
-// directory that a mask stands on.
+// checkRows looks at the host: what is there is what the test has put, or stands in for it.
 func (l *lab) checkRows(t *testing.T, user string, planted bool) {
 	t.Helper()
 	for _, row := range policy.DeniedInHome() {
@@ -128,7 +142,7 @@ func (l *lab) checkRows(t *testing.T, user string, planted bool) {
 		info, err := os.Lstat(name)
 		switch {
 		case !planted && err == nil:
-			if stat := info.Sys().(*syscall.Stat_t); !info.IsDir() || stat.Uid != 0 || info.Mode().Perm() != 0 || len(below(t, name)) > 0 {
+			if !standsIn(t, name, info) || info.IsDir() == slices.Contains(deniedFiles, row) {
 				t.Errorf("%s was made: %v with %v", row, info.Mode(), below(t, name))
 			}
 		case !planted:
@@ -176,6 +190,105 @@ func (l *lab) checkFileCalls(t *testing.T, user string) {
 	if got := l.read(t, user, "~/plain/spare"); got != "spare" {
 		t.Errorf("what may be read: %q", got)
 	}
+}
+
+// What is hidden looks empty: programs that go through a home find nothing that they cannot read, and say nothing. A
+// command that cannot write to the home sees no name where nothing stands in for another's sake.
+func TestWhatIsHiddenLooksEmpty(t *testing.T) {
+	const everywhere = `set -e
+find ~ > /dev/null
+tar -cf /tmp/all.tar -C ~ .
+cp -a ~/. /tmp/copied
+du -s ~ > /dev/null
+rsync -a ~/ /tmp/synced/
+grep -r "no such words" ~ || [ $? = 1 ]
+python3 -c 'import shutil; shutil.copytree("/home", "/tmp/tree"); shutil.rmtree("/tmp/tree")'
+rm -rf /tmp/all.tar /tmp/copied /tmp/synced
+`
+	const inTheHome = `
+git init -q . && git add -A && git status --porcelain > /dev/null
+echo '{"name": "all", "version": "1.0.0"}' > package.json && npm_config_cache=/tmp/npm npm pack --silent --dry-run > /dev/null
+mkdir project && python3 -c 'import shutil; shutil.rmtree("project")'
+rm -rf .git package.json /tmp/npm
+`
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		for _, state := range []string{"never", "there"} {
+			user := "looks-" + state
+			l.put(t, user, "plain/file", "plain")
+			if state == "there" {
+				l.plantSecrets(t, user)
+			}
+			l.register(t, user)
+			for i, c := range []struct {
+				grants  []string
+				command string
+			}{{none, everywhere}, {workspace, everywhere + inTheHome}, {none, everywhere}} {
+				if out := l.run(t, user, types.Exec{Permissions: c.grants, Command: c.command}); out.Failed || out.Stdout+out.Stderr != "" {
+					t.Errorf("%s, with %v: %+v\n%s%s", state, c.grants, out.Result, out.Stdout, out.Stderr)
+				}
+				if got, want := l.seen(t, user, c.grants), emptyRows(state == "there" || i > 0, state == "there"); got != want { // the second call's container is there yet
+					t.Errorf("%s, with %v, the command sees\n%s\nwant\n%s", state, c.grants, got, want)
+				}
+			}
+		}
+	})
+}
+
+// seen returns what a command finds at the rows of a home.
+func (l *lab) seen(t *testing.T, user string, grants []string) string {
+	t.Helper()
+	const see = `import json, os
+for row in json.loads(os.environ["ROWS"]):
+    try:
+        print(row, os.listdir(row) if os.path.isdir(row) else repr(open(row).read()))
+    except FileNotFoundError:
+        print(row, "is not there")
+`
+	text, err := json.Marshal(policy.DeniedInHome())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := l.run(t, user, types.Exec{Permissions: grants, Argv: []string{"python3", "-c", see}, Env: map[string]string{"ROWS": string(text)}})
+	return out.Stdout + out.Stderr
+}
+
+// emptyRows is what is seen where there is something at each row, and at those of macOS.
+func emptyRows(there, library bool) string {
+	var all strings.Builder
+	for _, row := range policy.DeniedInHome() {
+		is := "[]"
+		switch {
+		case !there || !library && strings.HasPrefix(row, "Library/"):
+			is = "is not there"
+		case slices.Contains(deniedFiles, row):
+			is = "''"
+		}
+		all.WriteString(row + " " + is + "\n")
+	}
+	return all.String()
+}
+
+// What only macOS has is hidden where the directory is there that it is in, from the next call on.
+func TestAKeychainIsHiddenInALibrary(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		l.put(t, "keychain", "plain", "plain")
+		l.register(t, "keychain")
+		if got := l.bash(t, "keychain", workspace, "ls -A ~; mkdir -p Library/Keychains && echo mine > Library/Keychains/key && cat Library/Keychains/key"); strings.Contains(got, "Library") || !strings.HasSuffix(got, "mine") {
+			t.Errorf("got %q", got)
+		}
+		for _, grants := range [][]string{none, workspace} {
+			if got := l.bash(t, "keychain", grants, "ls -A Library/Keychains; touch Library/Keychains/planted 2>/dev/null; cat plain"); got != "plain" || exists(l.at("keychain", "Library/Keychains/planted")) {
+				t.Errorf("the next call: %q", got)
+			}
+		}
+		// A link in its place hides nothing, and keeps no call from running.
+		if err := errors.Join(os.RemoveAll(l.at("keychain", "Library")), os.Symlink("plain", l.at("keychain", "Library"))); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.bash(t, "keychain", workspace, "cat Library"); got != "plain" {
+			t.Errorf("where it is a link: %q", got)
+		}
+	})
 }
 
 // The attempts are worth something: on what is not denied they work.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/daycare-run/sandbox/config"
 	"github.com/daycare-run/sandbox/internal/cluster/member"
@@ -43,9 +44,16 @@ func serve(ctx context.Context, cfg config.Config, read func() (config.Config, e
 
 // watchMounts expels containers in which something hidden would become visible, until ctx ends.
 func (d *daemon) watchMounts(ctx context.Context) {
-	if err := d.mounts.Watch(ctx, d.executor.Expel); err != nil {
-		d.log.Error().Err(err).
-			Msg("hidden paths are not watched: what appears there may become visible to running commands")
+	const again = 10 * time.Second
+	for ctx.Err() == nil {
+		if err := d.mounts.Watch(ctx, d.executor.Expel); err != nil {
+			d.log.Error().Err(err).
+				Msg("hidden paths are not watched: calls that rest on that are refused; trying again")
+			select {
+			case <-time.After(again):
+			case <-ctx.Done():
+			}
+		}
 	}
 }
 

@@ -246,8 +246,8 @@ func (c *Cleanup) files(ctx context.Context) {
 	}
 }
 
-// pool removes the pooled homes that no user has been given. They belong to nobody and hold only
-// directories. Other services may keep their own beside them.
+// pool removes the pooled homes that no user has been given. They belong to nobody and hold
+// nothing but what masks are mounted on. Other services may keep their own beside them.
 func (c *Cleanup) pool(ctx context.Context) {
 	dir := rootfs.PoolDir(c.Config.UsersDir)
 	if at, err := os.Lstat(dir); err != nil || !at.IsDir() {

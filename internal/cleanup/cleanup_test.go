@@ -165,7 +165,8 @@ func TestFilesOfACleanup(t *testing.T) {
 		}}
 		c.Config.Cluster.Name = host
 		c.instances = map[string]bool{"mine": true, "": true}
-		if err := os.MkdirAll(filepath.Join(dir, "users/.pool", pooled+"-1/user/home/.ssh"), 0o700); err != nil {
+		unused := filepath.Join(dir, "users/.pool", pooled+"-1/user/home")
+		if err := errors.Join(os.MkdirAll(unused+"/.ssh", 0o700), os.WriteFile(unused+"/.netrc", nil, 0o444)); err != nil {
 			t.Fatal(err)
 		}
 		c.files(t.Context())

@@ -35,7 +35,7 @@ type Restrictions struct {
 }
 
 // Call is a request to a sandbox, with everything that decides about it. It is resolved once and
-// passed down, and nobody changes it.
+// passed down, and nobody changes it then.
 type Call struct {
 	registry.Sandbox
 	Confinement
@@ -44,6 +44,8 @@ type Call struct {
 	Shown   []pathmap.Mount
 	Paths   pathmap.Map
 	Subject policy.Subject
+	// Detached says that its container goes on while no service runs.
+	Detached bool
 
 	cfg *Config
 }

@@ -61,7 +61,8 @@ func (p *Planner) Plan(ctx context.Context, d Decided, dryRun bool) (Plan, error
 		}
 	}
 	if made.Spec, err = home.Plan(
-		rootfs.Request{Decision: d.Decision, Paths: d.Paths, DryRun: dryRun}); err != nil {
+		rootfs.Request{Decision: d.Decision, Paths: d.Paths, DryRun: dryRun,
+			Detached: d.Detached}); err != nil {
 		return Plan{}, err
 	}
 	accounts, err := made.platform.overrides.Accounts(made.Spec.UID, made.Spec.GID)

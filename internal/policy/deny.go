@@ -11,7 +11,8 @@ import (
 type denied struct {
 	path string // relative to the home in homeDenied, absolute in systemDenied
 	why  string
-	file bool // in systemDenied: it is a file; in a home, what is there decides
+	file bool // its programs expect a file there, and take an empty one for none
+	mac  bool // only macOS has the directory that it is in
 }
 
 // homeDenied are the secrets of a home. The first rows are the well-known ones, the others their
@@ -23,21 +24,21 @@ var homeDenied = []denied{
 	{path: ".aws", why: "AWS credentials"},
 	{path: ".kube", why: "Kubernetes credentials"},
 	{path: ".docker", why: "registry credentials"},
-	{path: ".netrc", why: "passwords for hosts"},
-	{path: "Library/Keychains", why: "macOS keychains"},
-	{path: "Library/Application Support/com.apple.TCC", why: "macOS privacy grants"},
+	{path: ".netrc", why: "passwords for hosts", file: true},
+	{path: "Library/Keychains", why: "macOS keychains", mac: true},
+	{path: "Library/Application Support/com.apple.TCC", why: "macOS privacy grants", mac: true},
 
 	{path: ".azure", why: "Azure credentials, like .aws"},
 	{path: ".oci", why: "Oracle cloud keys, like .aws"},
 	{path: ".config/gcloud", why: "Google cloud credentials, like .aws"},
 	{path: ".config/gh", why: "GitHub tokens, like .netrc"},
-	{path: ".boto", why: "cloud storage keys, like .aws"},
-	{path: ".s3cfg", why: "cloud storage keys, like .aws"},
-	{path: ".git-credentials", why: "passwords for hosts, like .netrc"},
-	{path: ".pgpass", why: "database passwords, like .netrc"},
-	{path: ".my.cnf", why: "database passwords, like .netrc"},
-	{path: ".pypirc", why: "upload passwords, like .netrc"},
-	{path: ".vault-token", why: "a token for secrets, like .netrc"},
+	{path: ".boto", why: "cloud storage keys, like .aws", file: true},
+	{path: ".s3cfg", why: "cloud storage keys, like .aws", file: true},
+	{path: ".git-credentials", why: "passwords for hosts, like .netrc", file: true},
+	{path: ".pgpass", why: "database passwords, like .netrc", file: true},
+	{path: ".my.cnf", why: "database passwords, like .netrc", file: true},
+	{path: ".pypirc", why: "upload passwords, like .netrc", file: true},
+	{path: ".vault-token", why: "a token for secrets, like .netrc", file: true},
 	{path: ".password-store", why: "passwords, like .gnupg"},
 }
 
@@ -74,6 +75,6 @@ var deniedRegions = sync.OnceValue(func() []Region {
 })
 
 func (d denied) region(path pathmap.ContainerPath) Region {
-	return Region{Path: path, Mode: Hidden, File: d.file, Why: "on the deny list: " + d.why,
-		from: ruled}
+	return Region{Path: path, Mode: Hidden, File: d.file, NoParents: d.mac,
+		Why: "on the deny list: " + d.why, from: ruled}
 }

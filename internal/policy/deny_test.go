@@ -77,15 +77,23 @@ func TestDenyList(t *testing.T) {
 	}
 }
 
-// TestDenyListFiles: what is hidden in the image is a file or a directory, and the mask has to be alike.
+// TestDenyListFiles: what is hidden is a file or a directory, and the mask has to be alike. Nothing is made for macOS.
 func TestDenyListFiles(t *testing.T) {
 	v := view(t, agent(t, "/home", ""))
 	for name, file := range map[string]bool{
 		"/etc/ssh": false, "/etc/sudoers": true, "/etc/shadow": true, "/etc/ssl/private": false,
 		"/etc/gshadow": true, "/etc/sudoers.d": false,
+		"/home/.ssh": false, "/home/.netrc": true, "/home/.config/gh": false, "/home/.git-credentials": true, "/home/.boto": true,
+		"/home/.s3cfg": true, "/home/.pgpass": true, "/home/.my.cnf": true, "/home/.pypirc": true, "/home/.vault-token": true,
+		"/home/.aws": false, "/home/.password-store": false,
 	} {
-		if at, ok := v.At(path(t, name)); !ok || at.File != file {
+		if at, ok := v.At(path(t, name)); !ok || at.File != file || at.NoParents {
 			t.Errorf("%s: File is %v, want %v", name, at.File, file)
+		}
+	}
+	for _, name := range keychains {
+		if at, _ := v.At(path(t, name)); !at.NoParents {
+			t.Errorf("directories are made for %s", name)
 		}
 	}
 }

@@ -27,8 +27,10 @@ func (m Mode) String() string {
 type Region struct {
 	Path pathmap.ContainerPath
 	Mode Mode
-	// File says that a hidden path of the image is a file.
+	// File says that a file is expected at a hidden path, and that an empty one does for it.
 	File bool
+	// NoParents says that the path is hidden only where the directory that it is in exists.
+	NoParents bool
 	// GivenUp says that the call itself gives the path up: where nothing is, there is nothing to
 	// hide.
 	GivenUp bool

@@ -15,11 +15,15 @@ import (
 // watchedEvents are those that put something under a name, or take away what a mask was mounted on.
 const watchedEvents = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_ONLYDIR
 
-// watches are the directories of the one inotify instance for all containers, and the containers
+// fileEvents are those that make a file that stands in something else.
+const fileEvents = unix.IN_MODIFY | unix.IN_ATTRIB
+
+// watches are the directories, and the files that stand in, of the one inotify instance for all containers, and the containers
 // that need them. The kernel has one watch per directory, whoever asks for it, so each container
 // has its own names for it: one container's name for a directory says nothing about another's.
 type watches struct {
 	on   bool
+	lost bool                                                   // it has failed, and was not on since
 	fd   int                                                    // inotify; Watch closes it
 	dirs map[int]map[dockerexec.Fingerprint]map[string]children // by watch descriptor and container: its names on the host
 	held map[dockerexec.Fingerprint]map[watchedDir]bool         // the same, by container
@@ -45,10 +49,10 @@ type watchedDir struct {
 	name string
 }
 
-// add watches an open directory for a container, by a name on the host.
-func (w watches) add(dir int, name string, want children,
+// add watches what is open for a container, by a name on the host.
+func (w watches) add(fd int, name string, events uint32, want children,
 	holder dockerexec.Fingerprint) (watchedDir, error) {
-	wd, err := unix.InotifyAddWatch(w.fd, fmt.Sprintf("/proc/self/fd/%d", dir), watchedEvents)
+	wd, err := unix.InotifyAddWatch(w.fd, fmt.Sprintf("/proc/self/fd/%d", fd), events)
 	if err != nil {
 		return watchedDir{}, err
 	}

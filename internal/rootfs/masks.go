@@ -1,10 +1,12 @@
 package rootfs
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"slices"
 
+	cerrdefs "github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dockerexec"
@@ -14,39 +16,74 @@ import (
 )
 
 // mask returns the mask that hides a region. In a home or a further mount, something must exist on
-// the host to mount it on.
+// the host to mount it on. Where nothing is and no command of the container can change that, nothing
+// is mounted.
 func (b *builder) mask(r policy.Region) (dockerexec.Mask, error) {
 	m := dockerexec.Mask{Target: r.Path.String(), Listable: r.Mode == policy.Empty,
 		Holds: b.mountPointsIn(r)}
 	at, rest, err := b.Paths.Locate(r.Path)
 	if err != nil { // it belongs to the image
-		m.File = r.File
+		m.File, m.Listable = r.File, r.File
 		return m, nil
 	}
 	state, err := b.stateOf(at, rest)
 	if err != nil {
 		return m, errs.Denied("cannot hide %q: %v", r.Path, err)
 	}
+	if state.file && !r.File {
+		state.closed = false // it is somebody's: no file stands in there
+	}
 	if below, err := b.isBelowFile(at, rest, state); below || err != nil {
 		m.Absent = true
 		return m, err
 	}
-	if r.GivenUp && state.isVacant() {
-		around, ok := b.Decision.View.Around(r.Path)
-		if m.Vacant = ok && around.Mode == policy.Writable; m.Vacant {
-			m.Place = b.hostPath(at, rest)
-		}
-		m.Absent = !m.Vacant
+	if r.Mode == policy.Hidden && state.isVacant() {
+		m.Absent = b.isAbsent(r, at, rest, state)
+	} else {
+		m.Absent = !state.exists && b.disk(at, rest).readOnly
+	}
+	if m.Absent {
 		return m, nil
 	}
-	m.File, m.ID = state.file, state.maskedBy(m)
-	if m.Absent = !state.exists && b.isReadOnly(at); !m.Absent {
-		m.Place = b.hostPath(at, rest)
-	}
-	if state.exists && !state.empty {
+	m.File = state.file || !state.exists && r.File
+	m.Listable = m.Listable || m.File && r.File
+	m.Vacant = r.GivenUp && state.isVacant()
+	m.Place, m.ID = b.hostPath(at, rest), state.maskedBy(m)
+	if state.exists && !state.empty && !r.NoParents {
 		b.secrets[at] = append(b.secrets[at], rest)
 	}
 	return m, nil
+}
+
+// isAbsent reports whether nothing has to stand in at a vacant path that is to be hidden. The watch
+// ends the container when something comes to exist there; where there may be no watch, something
+// stands in for what the deny list hides.
+func (b *builder) isAbsent(r policy.Region, at pathmap.Mount, rest string, state pathState) bool {
+	around, ok := b.Decision.View.Around(r.Path)
+	switch {
+	case !state.exists && b.disk(at, rest).readOnly:
+		return true
+	case ok && around.Mode == policy.Writable:
+		return false
+	default:
+		return r.GivenUp || !b.Detached && b.disk(at, rest).heard
+	}
+}
+
+// canBeThere reports whether a directory for which no others are made can be there: the one that it
+// is in exists, none of them is a link, and nothing else is in its place. A command can make what it
+// likes there before the directory is hidden, and must not keep the user's calls from running by
+// that. So further names of what is in it are not looked for, either.
+func (b *builder) canBeThere(p pathmap.ContainerPath) bool {
+	at, rest, err := b.Paths.Locate(p)
+	if err != nil {
+		return true
+	}
+	if it, err := b.stateOf(at, rest); cerrdefs.IsPermissionDenied(err) || it.file {
+		return false
+	}
+	above, err := b.stateOf(at, path.Dir(rest))
+	return err != nil || above.exists && !above.file
 }
 
 // mountPointsIn returns the mount points in a region that is masked, relative to it.
@@ -63,16 +100,32 @@ func (b *builder) mountPointsIn(r policy.Region) (names []string) {
 	return names
 }
 
-// isReadOnly reports whether a mount's file system is read-only, so that nothing can appear in it.
-// It checks each mount once: most masks are in one mount.
-func (b *builder) isReadOnly(at pathmap.Mount) bool {
-	is, known := b.readOnly[at]
-	if !known {
-		var st unix.Statfs_t
-		is = unix.Statfs(b.hostPath(at, "."), &st) == nil && st.Flags&unix.ST_RDONLY != 0
-		b.readOnly[at] = is
+// disk is what a mount's file system is like: readOnly means that nothing can appear in it, and
+// heard that the watch hears of all that does.
+type disk struct{ readOnly, heard bool }
+
+// localDisks are the types of file systems that are this host's alone, as statfs(2) has them; the
+// last two are those of ZFS and bcachefs. On others, inotify does not tell what another host does.
+var localDisks = []int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC,
+	unix.F2FS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.OVERLAYFS_SUPER_MAGIC, 0x2fc12fc1, 0xca451a4e}
+
+// disk returns what the nearest directory above a path is on. It asks once for each.
+func (b *builder) disk(at pathmap.Mount, rest string) disk {
+	dir := b.hostPath(at, path.Dir(rest))
+	known, is := b.disks[dir]
+	if is {
+		return known
 	}
-	return is
+	var st unix.Statfs_t
+	switch err := unix.Statfs(dir, &st); {
+	case err == nil:
+		known = disk{readOnly: st.Flags&unix.ST_RDONLY != 0,
+			heard: slices.Contains(localDisks, st.Type)}
+	case errors.Is(err, unix.ENOENT) && path.Dir(rest) != ".":
+		known = b.disk(at, path.Dir(rest))
+	}
+	b.disks[dir] = known
+	return known
 }
 
 // addVacant adds a mask for a read-only region in a writable one, if nothing is there. It returns
@@ -87,7 +140,7 @@ func (b *builder) addVacant(r policy.Region) (bool, error) {
 		return false, nil
 	}
 	state, err := b.stateOf(at, rest)
-	if err != nil || !state.isVacant() {
+	if err != nil || state.file || !state.isVacant() {
 		return false, nil // including what cannot be looked at: mounting it is refused
 	}
 	m := dockerexec.Mask{Target: r.Path.String(), Vacant: true, Place: b.hostPath(at, rest)}
@@ -137,10 +190,16 @@ func (b *builder) keepFile(at pathmap.Mount, rest string) error {
 	return err
 }
 
-// isInFile reports whether a path is, or is below, a file that keeps what a call gives up from
-// coming to exist.
-func (b *builder) isInFile(path pathmap.ContainerPath) bool {
-	return slices.ContainsFunc(b.files, path.Within)
+// holdsMount reports whether something is mounted below a path.
+func (b *builder) holdsMount(path pathmap.ContainerPath) bool {
+	isBelow := func(target string) bool {
+		return target != path.String() && pathmap.Within(target, path.String())
+	}
+	return slices.ContainsFunc(b.spec.Mounts, func(m dockerexec.Mount) bool {
+		return isBelow(m.Target)
+	}) || slices.ContainsFunc(b.spec.Masks, func(m dockerexec.Mask) bool {
+		return !m.Absent && isBelow(m.Target)
+	})
 }
 
 // stateOf is emptyDirs.stateOf for a path below a mount.

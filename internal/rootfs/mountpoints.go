@@ -1,6 +1,7 @@
 package rootfs
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"path"
@@ -45,26 +46,32 @@ func NewPreparer(usersDir string, log zerolog.Logger) *Preparer {
 
 // mountPoint is a host path on which something is mounted, or a directory above it, and its
 // container path.
-type mountPoint struct{ name, target string }
+type mountPoint struct {
+	name, target string
+	file         bool // a file that stands in
+}
 
 // mountPoints returns the mount points of a Spec that Prepare makes if they are missing. Each comes
 // with the directories above it in its home or further mount, which may be several times among
 // them.
 func (p *Preparer) mountPoints(spec dockerexec.Spec) []mountPoint {
-	targets := linkDirs(spec)
+	var all []mountPoint
+	add := func(target string, file bool) {
+		view, rest, _ := p.viewOf(spec, target)
+		for ; rest != "." && rest != ""; rest = path.Dir(rest) {
+			all = append(all, mountPoint{view.at(rest), path.Join(view.target, rest), file})
+			file = false
+		}
+	}
+	for _, dir := range linkDirs(spec) {
+		add(dir, false)
+	}
 	for _, pin := range spec.Pins {
-		targets = append(targets, pin.Target)
+		add(pin.Target, false)
 	}
 	for _, m := range spec.Masks {
 		if m.Place != "" {
-			targets = append(targets, m.Target)
-		}
-	}
-	var all []mountPoint
-	for _, target := range targets {
-		view, rest, _ := p.viewOf(spec, target)
-		for ; rest != "." && rest != ""; rest = path.Dir(rest) {
-			all = append(all, mountPoint{view.at(rest), path.Join(view.target, rest)})
+			add(m.Target, m.File && m.ID == dockerexec.FileID{})
 		}
 	}
 	return all
@@ -184,7 +191,7 @@ func (p *Preparer) release(dirs *rootDirs) {
 			continue
 		}
 		if dir, rest, err := dirs.mustFind(point.target); err == nil {
-			removeMountPoint(dir, rest, made)
+			removeMountPoint(dir, rest, made, point.file)
 		} else {
 			p.log.Warn().Err(err).Str("user", dirs.spec.User).Str("place", point.target).
 				Msg("cannot remove the mount point of a mask")
@@ -234,8 +241,8 @@ func (p *Preparer) makeDirs(dir *rootDir, name string) error {
 	return nil
 }
 
-// makeMountPoint makes a mask's mount point if nothing is there: a directory of root's that is
-// closed to everyone or, for a mask that can be listed, an ordinary one.
+// makeMountPoint makes a mask's mount point if nothing is there: a file or a directory of root's or,
+// for a directory of the tenant's own, an ordinary one.
 func (p *Preparer) makeMountPoint(dirs *rootDirs, m dockerexec.Mask) error {
 	dir, name, err := dirs.mustFind(m.Target)
 	if err != nil {
@@ -246,7 +253,7 @@ func (p *Preparer) makeMountPoint(dirs *rootDirs, m dockerexec.Mask) error {
 			return err
 		}
 	}
-	if m.Listable {
+	if m.Listable && !m.File {
 		return p.makeDirs(dir, name)
 	}
 	parent, leaf, err := openParent(dir.fd, name)
@@ -254,13 +261,24 @@ func (p *Preparer) makeMountPoint(dirs *rootDirs, m dockerexec.Mask) error {
 		return err
 	}
 	defer unix.Close(parent)
-	switch err := unix.Mkdirat(parent, leaf, closedDir); {
-	case errors.Is(err, unix.EEXIST):
+	if m.File {
+		err = makeReadable(parent, leaf)
+	} else if err = unix.Mkdirat(parent, leaf, closed); err == nil {
+		err = makeListable(parent, leaf)
+	}
+	if errors.Is(err, unix.EEXIST) {
 		return nil
-	case err != nil || !m.Vacant:
+	}
+	return err
+}
+
+func makeReadable(parent int, leaf string) error {
+	fd, err := unix.Openat(parent, leaf,
+		unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, closed)
+	if err != nil {
 		return err
 	}
-	return makeListable(parent, leaf)
+	return errors.Join(unix.Fchmod(fd, readableFile), unix.Close(fd))
 }
 
 // makeListable gives a mount point that was just made the mode of one that programs may list. The
@@ -273,7 +291,7 @@ func makeListable(parent int, leaf string) error {
 	}
 	defer unix.Close(fd)
 	it, err := identifyOpen(fd)
-	if err == nil && !isStandIn(it.uid, it.mode) {
+	if err == nil && !it.isStandIn() {
 		err = errExchanged
 	}
 	if err != nil {
@@ -283,18 +301,37 @@ func makeListable(parent int, leaf string) error {
 }
 
 // removeMountPoint removes what makeMountPoint or makeDirs has made, if it is still empty. made says
-// that this Preparer did; what isStandIn recognises was made by this service or another one.
-func removeMountPoint(dir *rootDir, rest string, made bool) {
+// that this Preparer did; what isStandIn recognises was made by this service or another one. Only
+// where a file stands in is a file removed.
+func removeMountPoint(dir *rootDir, rest string, made, file bool) {
 	parent, leaf, err := openParent(dir.fd, rest)
 	if err != nil {
 		return
 	}
 	defer unix.Close(parent)
-	var st unix.Stat_t
-	err = unix.Fstatat(parent, leaf, &st, unix.AT_SYMLINK_NOFOLLOW)
-	if err == nil && (made || isStandIn(st.Uid, st.Mode)) {
+	switch it, err := identifyAt(parent, leaf, unix.AT_SYMLINK_NOFOLLOW); {
+	case err != nil:
+	case it.mode&unix.S_IFMT == unix.S_IFREG:
+		if file && it.isStandIn() {
+			removeFile(parent, leaf)
+		}
+	case made || it.isStandIn():
 		_ = unix.Unlinkat(parent, leaf, unix.AT_REMOVEDIR)
 	}
+}
+
+// removeFile removes a file that stands in. What somebody puts in its place meanwhile is put back.
+func removeFile(parent int, leaf string) {
+	aside := ".daycare-" + rand.Text()
+	if unix.Renameat(parent, leaf, parent, aside) != nil {
+		return
+	}
+	it, err := identifyAt(parent, aside, unix.AT_SYMLINK_NOFOLLOW)
+	if err == nil && it.isStandIn() {
+		_ = unix.Unlinkat(parent, aside, 0)
+		return
+	}
+	_ = unix.Renameat2(parent, aside, parent, leaf, unix.RENAME_NOREPLACE)
 }
 
 // maskLinks adds masks for the further names of hidden files, and pins for the directories that

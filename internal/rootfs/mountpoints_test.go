@@ -4,9 +4,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dockerexec"
 )
@@ -83,6 +85,30 @@ func TestForget(t *testing.T) {
 	elsewhere.Release(spec)
 	if left, err := os.ReadDir(filepath.Join(home, "a")); err != nil || len(left) != 0 {
 		t.Errorf("left %v, %v", left, err)
+	}
+}
+
+// What was put in the place of a file that stands in, when that was to be removed, is there afterwards.
+func TestWhatReplacesAStandInStays(t *testing.T) {
+	dir := t.TempDir()
+	parent, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(parent)
+	if err := errors.Join(os.WriteFile(dir+"/.netrc", []byte("password"), 0o444), os.WriteFile(dir+"/.pgpass", nil, 0o444), os.Mkdir(dir+"/.boto", 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for _, leaf := range []string{".netrc", ".pgpass", ".boto", "none"} {
+		removeFile(parent, leaf)
+	}
+	var left []string
+	entries, err := os.ReadDir(dir)
+	for _, entry := range entries {
+		left = append(left, entry.Name())
+	}
+	if text, _ := os.ReadFile(dir + "/.netrc"); err != nil || string(text) != "password" || !slices.Equal(left, []string{".boto", ".netrc"}) {
+		t.Errorf("left %q, with %q: %v", left, text, err)
 	}
 }
 

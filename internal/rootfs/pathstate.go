@@ -17,7 +17,7 @@ type pathState struct {
 	exists bool
 	file   bool // it is not a directory
 	empty  bool // there is nothing in it to hide
-	closed bool // it is a directory into which only root may put something
+	closed bool // only root may put something into it
 	id     dockerexec.FileID
 }
 
@@ -43,13 +43,13 @@ func (e *emptyDirs) stateOf(fd int, name string) (pathState, error) {
 	case unix.S_IFLNK:
 		return pathState{}, stateError(unix.ELOOP)
 	case unix.S_IFDIR:
-		it.closed = isStandIn(st.uid, st.mode)
+		it.closed = st.isStandIn()
 		it.empty = it.closed && e.have(st) || isEmptyDir(dir, leaf)
 		if it.closed && it.empty {
 			e.add(st, time.Now())
 		}
 	default:
-		it.file = true
+		it.file, it.closed = true, st.isStandIn()
 		it.empty = st.mode&unix.S_IFMT == unix.S_IFREG && st.size == 0
 		// A file may go and come back by another of its names. The mask does not survive that, and
 		// the change time shows it.
@@ -58,20 +58,25 @@ func (e *emptyDirs) stateOf(fd int, name string) (pathState, error) {
 	return it, nil
 }
 
-// The modes of the directories of root's on which masks are mounted where nothing else is: closed
-// where the deny list hides something, and one that programs can list where a call gives something
-// up.
+// The modes of what is root's and stands in where nothing else is, so that a mask can be mounted on
+// it. Calls for which nothing is mounted there see it as it is. It is closed until it is made.
 const (
-	closedDir   = 0
-	listableDir = 0o555
+	closed       = 0
+	listableDir  = 0o555
+	readableFile = 0o444
 )
 
-// isStandIn reports whether a directory with an owner and a mode may be one that a mask is mounted
-// on.
-func isStandIn(uid, mode uint32) bool {
-	perm := mode & 0o7777
-	return uid == 0 && mode&unix.S_IFMT == unix.S_IFDIR &&
-		(perm == closedDir || perm == listableDir)
+// isStandIn reports whether a mask may have been mounted on this because nothing else was there. A
+// directory may have got a bit from the one that it is in.
+func (it identity) isStandIn() bool {
+	perm := it.mode & 0o777
+	switch it.mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		return it.uid == 0 && (perm == closed || perm == listableDir)
+	case unix.S_IFREG:
+		return it.uid == 0 && (perm == closed || perm == readableFile) && it.size == 0
+	}
+	return false
 }
 
 // stateError returns nil for a path that does not exist, including one below something that is not
@@ -88,12 +93,12 @@ func stateError(err error) error {
 }
 
 // isVacant reports whether nothing is there, or only what a mask is mounted on.
-func (s pathState) isVacant() bool { return !s.exists || (s.empty && !s.file && s.closed) }
+func (s pathState) isVacant() bool { return !s.exists || s.empty && s.closed }
 
 // maskedBy returns the id of what a mask hides there: zero for nothing, and for what is there only
-// to mount masks on.
+// to mount masks on. A mask that hides a file hides no other that stands in.
 func (s pathState) maskedBy(m dockerexec.Mask) dockerexec.FileID {
-	if s.isVacant() || (m.Listable && s.empty && !s.file) {
+	if s.isVacant() && (!s.file || m.ID == dockerexec.FileID{}) || (m.Listable && s.empty && !s.file) {
 		return dockerexec.FileID{}
 	}
 	return s.id

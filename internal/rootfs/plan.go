@@ -24,13 +24,15 @@ type Request struct {
 	Paths    pathmap.Map
 	// DryRun makes no directories that the call may write to.
 	DryRun bool
+	// Detached is for a container that goes on while no service watches what is to be hidden.
+	Detached bool
 }
 
 // Plan returns a Spec with the filesystem of a container and the user that owns it. Granted
 // directories of the home are made if they do not exist, unless it is a dry run.
 func (h *Home) Plan(r Request) (dockerexec.Spec, error) {
 	b := &builder{Request: r, home: h, secrets: map[pathmap.Mount][]string{},
-		readOnly: map[pathmap.Mount]bool{}, asked: map[pathmap.Mount]bool{},
+		disks: map[string]disk{}, asked: map[pathmap.Mount]bool{},
 		spec: dockerexec.Spec{
 			User: h.user, UID: h.uid, GID: h.gid, SpoolDir: h.spoolDir(), Events: r.Decision.Events,
 		}}
@@ -40,7 +42,7 @@ func (h *Home) Plan(r Request) (dockerexec.Spec, error) {
 		}
 	}
 	for _, pin := range r.Decision.View.Pinned() {
-		if at, rest, err := r.Paths.Locate(pin); err == nil && !b.isInFile(pin) {
+		if at, rest, err := r.Paths.Locate(pin); err == nil && b.holdsMount(pin) {
 			b.spec.Pins = append(b.spec.Pins,
 				dockerexec.Pin{Place: b.hostPath(at, rest), Target: pin.String()})
 		}
@@ -96,8 +98,8 @@ type builder struct {
 	spec dockerexec.Spec
 	// secrets are, for each mount, the paths below it at which there is something to hide.
 	secrets map[pathmap.Mount][]string
-	// readOnly has the mounts that were checked, and whether their file systems are read-only.
-	readOnly map[pathmap.Mount]bool
+	// disks has the host's directories of which that is known.
+	disks map[string]disk
 	// asked are the mounts that have answered.
 	asked map[pathmap.Mount]bool
 	// files are in the place of directories that would hold what is to be hidden.
@@ -130,6 +132,8 @@ func (b *builder) addRegion(r policy.Region) error {
 		mount, err := b.mount(r)
 		b.spec.Mounts = append(b.spec.Mounts, mount)
 		return err
+	case r.NoParents && !b.canBeThere(r.Path):
+		return nil
 	default:
 		mask, err := b.mask(r)
 		b.spec.Masks = append(b.spec.Masks, mask)
@@ -255,5 +259,11 @@ func (b *builder) addEventsSocket() error {
 // how many of them are for further names of hidden files.
 func CountMounts(spec dockerexec.Spec) (all, forLinks int) {
 	forLinks = len(spec.Links) + len(linkDirs(spec))
-	return len(spec.Mounts) + len(spec.Masks) + len(spec.Pins) + forLinks, forLinks
+	all = len(spec.Mounts) + len(spec.Pins) + forLinks
+	for _, m := range spec.Masks {
+		if !m.Absent {
+			all++
+		}
+	}
+	return all, forLinks
 }

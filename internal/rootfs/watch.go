@@ -28,8 +28,39 @@ type mounted struct {
 }
 
 // Watch expels containers whose masks no longer cover what they did, until ctx ends. It calls expel
-// for each of them without holding a lock, and may call it again for the same one.
+// for each of them without holding a lock, and may call it again for the same one. After an error,
+// it expels those that nothing guards but the watch, and until the next Watch none is made.
 func (p *Preparer) Watch(ctx context.Context, expel func(dockerexec.Fingerprint)) error {
+	err := p.watch(ctx, expel)
+	if err != nil {
+		for _, fingerprint := range p.lose() {
+			expel(fingerprint)
+		}
+	}
+	return err
+}
+
+// lose marks the watch as lost, and returns the containers that nothing else guards.
+func (p *Preparer) lose() (unguarded []dockerexec.Fingerprint) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.watches.lost = true
+	for fingerprint, known := range p.mounted {
+		if needsWatch(known.Spec) {
+			unguarded = append(unguarded, fingerprint)
+		}
+	}
+	return unguarded
+}
+
+// needsWatch reports whether something is kept from a Spec's container by the watch alone.
+func needsWatch(spec dockerexec.Spec) bool {
+	return len(spec.Symlinks) > 0 || slices.ContainsFunc(spec.Masks, func(m dockerexec.Mask) bool {
+		return m.Absent
+	})
+}
+
+func (p *Preparer) watch(ctx context.Context, expel func(dockerexec.Fingerprint)) error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return fmt.Errorf("cannot watch the homes: %w", err)
@@ -184,6 +215,9 @@ const (
 // now, and no others for that container; p.mu is held. A container must not run unless all of them
 // can be watched. A directory that was watched before stays watched in between: no event is lost.
 func (p *Preparer) watchSpec(spec dockerexec.Spec) error {
+	if p.watches.lost && needsWatch(spec) {
+		return fmt.Errorf("what is to be hidden cannot be watched now: %w", cerrdefs.ErrUnavailable)
+	}
 	if !p.watches.on {
 		return nil
 	}
@@ -222,7 +256,8 @@ func (p *Preparer) watchSpec(spec dockerexec.Spec) error {
 	return nil
 }
 
-// watchDir watches a host directory through its descriptor, to which no link has led.
+// watchDir watches a host directory, or a file that stands in, through its descriptor, to which no
+// link has led.
 func (p *Preparer) watchDir(dirs *rootDirs, name string, at wantedDir,
 	holder dockerexec.Fingerprint) (watchedDir, error) {
 	dir, rest, err := dirs.mustFind(at.target)
@@ -232,12 +267,21 @@ func (p *Preparer) watchDir(dirs *rootDirs, name string, at wantedDir,
 	if rest == "" {
 		rest = "."
 	}
-	fd, err := openBeneath(dir.fd, rest, unix.O_PATH|unix.O_DIRECTORY)
+	fd, err := openBeneath(dir.fd, rest, unix.O_PATH)
 	if err != nil {
 		return watchedDir{}, err
 	}
 	defer unix.Close(fd)
-	return p.watches.add(fd, name, at.want, holder)
+	it, err := identifyOpen(fd)
+	switch {
+	case err != nil:
+		return watchedDir{}, err
+	case it.mode&unix.S_IFMT == unix.S_IFDIR:
+		return p.watches.add(fd, name, watchedEvents, at.want, holder)
+	case it.isStandIn():
+		return p.watches.add(fd, name, fileEvents, at.want, holder)
+	}
+	return watchedDir{}, unix.ENOTDIR
 }
 
 // watchedOfOthers returns how many directories are watched for a user's other containers.

@@ -16,6 +16,7 @@ func (s *Service) StartProcess(ctx context.Context, id string, n process.Intent,
 	if err != nil {
 		return process.Record{}, nil, err
 	}
+	c.Detached = true
 	command, err := s.command(c,
 		Request{Command: n.Command, Argv: n.Argv, Login: n.Login, Cwd: n.Cwd, Env: n.Env,
 			Secrets: secrets})

@@ -216,6 +216,92 @@ func TestGivingUpWhatIsNotThere(t *testing.T) {
 	}
 }
 
+// TestWhereTheDenyListHides: what is there is hidden in every call, as a directory or as a file. What is not there has a
+// mask only where the call could make it; for what macOS has, directories are not made either.
+func TestWhereTheDenyListHides(t *testing.T) {
+	s := newService(t, nil, "")
+	planFor(t, s, Confinement{})
+	home := filepath.Join(s.usersDir(), "alice", "home")
+	rows := []string{".ssh", ".netrc", ".aws", ".pgpass", ".config/gh", "Library/Keychains", "Library/Application Support/com.apple.TCC", ".vault-token"}
+	list := func(spec dockerexec.Spec) string {
+		var all []string
+		for _, m := range spec.Masks {
+			row := strings.TrimPrefix(m.Target, "/home/")
+			if !slices.Contains(rows, row) {
+				continue
+			}
+			kind := "directory"
+			switch {
+			case m.Absent:
+				kind = "nothing"
+			case m.File && m.Listable:
+				kind = "file"
+			case m.File:
+				kind = "closed file"
+			}
+			if !m.Absent && m.ID == (dockerexec.FileID{}) {
+				kind = "made " + kind
+			}
+			all = append(all, row+": "+kind)
+		}
+		for _, pin := range spec.Pins {
+			all = append(all, "pinned "+strings.TrimPrefix(pin.Target, "/home/"))
+		}
+		slices.Sort(all)
+		return strings.Join(all, ", ")
+	}
+	hidden := func(tags ...string) string { return list(planFor(t, s, Confinement{Permissions: tags}).Spec) }
+	if err := errors.Join(os.Mkdir(filepath.Join(home, ".ssh"), 0o700), os.WriteFile(filepath.Join(home, ".aws"), []byte("odd"), 0o600),
+		os.WriteFile(filepath.Join(home, ".netrc"), []byte("password"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	const reads = ".aws: closed file, .config/gh: nothing, .netrc: file, .pgpass: nothing, .ssh: directory, .vault-token: nothing"
+	const writes = ".aws: closed file, .config/gh: made directory, .netrc: file, .pgpass: made file, .ssh: directory, .vault-token: made file"
+	if got := hidden(); got != reads {
+		t.Errorf("in a call that reads: %s\nwant %s", got, reads)
+	}
+	if got := hidden("@workspace"); got != writes+", pinned .config" {
+		t.Errorf("in one that writes: %s", got)
+	}
+	if err := os.Mkdir(filepath.Join(home, "Library"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got := hidden("@workspace"); got != writes+", Library/Keychains: made directory, pinned .config, pinned Library" {
+		t.Errorf("where there is a Library: %s", got)
+	}
+	if got := hidden(); got != reads+", Library/Keychains: nothing" {
+		t.Errorf("in a call that reads it: %s", got)
+	}
+	// What goes on without a service is guarded by masks.
+	c, err := s.call("agent", Confinement{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Detached = true
+	detached, err := s.plan(t.Context(), c, false)
+	if got := list(detached.Spec); err != nil || got != writes+", Library/Keychains: made directory" {
+		t.Errorf("in a process: %s, %v", got, err)
+	}
+	// Whoever puts something else in the directory's place keeps no call from running.
+	for what, put := range map[string]func(string) error{
+		"a link": func(at string) error { return os.Symlink("elsewhere", at) },
+		"a file": func(at string) error { return os.WriteFile(at, nil, 0o600) },
+		"a pipe in it": func(at string) error {
+			return errors.Join(os.MkdirAll(at, 0o700), syscall.Mkfifo(filepath.Join(at, "Keychains"), 0o600))
+		},
+		"a link in it": func(at string) error {
+			return errors.Join(os.Mkdir(at, 0o700), os.Symlink("elsewhere", filepath.Join(at, "Keychains")), os.WriteFile(filepath.Join(at, "Application Support"), nil, 0o600))
+		},
+	} {
+		if err := errors.Join(os.RemoveAll(filepath.Join(home, "Library")), put(filepath.Join(home, "Library"))); err != nil {
+			t.Fatal(err)
+		}
+		if got := hidden("@workspace"); got != writes+", pinned .config" {
+			t.Errorf("%s: %s", what, got)
+		}
+	}
+}
+
 // TestBadRestrictionsStartNothing: what cannot be given up is refused by its field and index.
 func TestBadRestrictionsStartNothing(t *testing.T) {
 	s := newService(t, nil, "/home/project")

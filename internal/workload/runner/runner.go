@@ -150,6 +150,7 @@ func (r *Runner) plan(ctx context.Context, p process.Record) (*plan.Plan, error)
 	if err != nil {
 		return nil, err
 	}
+	call.Detached = true
 	decided, err := r.planner.Decide(call)
 	if err != nil {
 		return nil, err
