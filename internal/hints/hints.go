@@ -4,10 +4,13 @@ package hints
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/internal/policy"
+	"github.com/daycare-run/sandbox/pathmap"
 )
 
 // Hint is something that a call's result says. Whoever finds it out sets its kind and the fields of
@@ -103,8 +106,13 @@ func Say(door Door, list []Hint) []Hint {
 		if k, known := kinds[h.Kind]; known {
 			h.Message = k.happened(h)
 			advice := k.advice[door]
-			if h.Kind == types.HintReadOnly && inImage(h.Path) {
+			switch {
+			case h.Kind != types.HintReadOnly:
+			case inImage(h.Path):
 				advice = "no command can change the image: write to the home or to /tmp"
+			case isDenied(h.Path):
+				h.Message = "the command may neither read nor write " + h.Path
+				advice = "it is on the deny list, which no grant opens: put it elsewhere"
 			}
 			if h.Kind == types.HintNoSpace && h.Limit == "" {
 				advice = "" // it is on the disk
@@ -158,6 +166,14 @@ func inImage(name string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(name, "/"), "/")
 	return slices.Contains([]string{"bin", "boot", "etc", "lib", "lib64", "opt", "root", "sbin",
 		"usr", "var"}, first)
+}
+
+// isDenied reports whether a path of the home is on the deny list.
+func isDenied(name string) bool {
+	name = path.Clean(name)
+	return slices.ContainsFunc(policy.DeniedInHome(), func(row string) bool {
+		return pathmap.Within(name, path.Join(policy.Home.String(), row))
+	})
 }
 
 func or(text, otherwise string) string {

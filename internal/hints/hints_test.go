@@ -19,6 +19,8 @@ func TestSay(t *testing.T) {
 		{E2B, Hint{Kind: types.HintNoNetwork}, "the command had no network; if it is needed, allow names with allowOut in the sandbox's network, or all with allowInternetAccess"},
 		{Wrapper, Hint{Kind: types.HintReadOnly, Path: "/home/x"}, "the command may not write to /home/x; add the place to filesystem.allowWrite of the settings; denyWrite wins"},
 		{CLI, Hint{Kind: types.HintReadOnly, Path: "/usr/lib/x"}, "the command may not write to /usr/lib/x; no command can change the image: write to the home or to /tmp"},
+		{MCP, Hint{Kind: types.HintReadOnly, Path: "/home/.ssh/id"}, "the command may neither read nor write /home/.ssh/id; it is on the deny list, which no grant opens: put it elsewhere"},
+		{API, Hint{Kind: types.HintReadOnly, Path: "/home/.ssh/../x"}, "the command may not write to /home/.ssh/../x; if it is needed, ask for @workspace (the working directory) or @write:/path (a granted file cannot be replaced) in permissions; denyWrite wins"},
 		{E2B, Hint{Kind: types.HintLeftovers, Count: 1}, "1 background process was ended"},
 		{CLI, Hint{Kind: types.HintLeftovers, Count: 3, Commands: []string{"a", "b"}}, `3 background processes were ended: a, b, …; to keep one running, use "sandbox process start"`},
 		{MCP, Hint{Kind: types.HintOutOfMemory, Limit: "limits.memory", Value: "512Mi"}, "out of memory: this container may use 512Mi (limits.memory), its tmpfs included"},

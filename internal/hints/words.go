@@ -19,6 +19,10 @@ func Of(output []byte, network, timedOut bool) (list []Hint) {
 	}
 	if i := bytes.LastIndex(lower, []byte(readOnly)); i >= 0 {
 		list = append(list, Hint{Kind: types.HintReadOnly, Path: pathAt(lower, output, i)})
+	} else if i := bytes.LastIndex(lower, []byte(denied)); i >= 0 {
+		if at := pathAt(lower, output, i); isDenied(at) {
+			list = append(list, Hint{Kind: types.HintReadOnly, Path: at})
+		}
 	}
 	if i := max(bytes.LastIndex(lower, []byte("no space left on device")),
 		bytes.LastIndex(lower, []byte("enospc"))); i >= 0 {
@@ -39,6 +43,9 @@ var unreached = []string{
 
 // readOnly is what the C library, Node and Go say, in lower case.
 const readOnly = "read-only file system"
+
+// denied is what they say where gVisor has what hides another directory, as that is root's.
+const denied = "permission denied"
 
 // noProcess is what shells and languages say when the kernel starts no further process or thread
 // for them.

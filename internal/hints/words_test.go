@@ -46,6 +46,8 @@ func TestOf(t *testing.T) {
 		"bash: line 1: /home/Notes.txt: Read-only file system":                                 place("/home/Notes.txt"),
 		"error: could not lock config file /home/.gitconfig: Read-only file system\nbye\n":     place("/home/.gitconfig"),
 		"Error: EROFS: read-only file system, open '/home/a/b.js'\n    at Object.openSync (x)": place("/home/a/b.js"),
+		"bash: line 1: /home/.ssh/id: Permission denied":                                       place("/home/.ssh/id"),
+		"cat: /home/closed: Permission denied":                                                 none,
 		"OSError: [Errno 30] Read-only file system: '/usr/lib/x'":                              place("/usr/lib/x"),
 		"İ /home/A: Read-only file system":                                                     place("/home/a"), // a letter whose lower case is longer
 		"dd: error writing '/tmp/x': No space left on device":                                  {{Kind: types.HintNoSpace, Path: "/tmp/x"}},
