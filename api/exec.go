@@ -62,7 +62,10 @@ func request(body sentExec) (sandbox.Request, error) {
 			PackageManagers: body.PackageManagers,
 			Restrictions:    sandbox.Restrictions(body.Restrictions), Home: body.Home,
 		},
-		Cwd: body.Cwd, Env: body.Env, Secrets: body.Secrets, OnlyIfRunning: body.OnlyIfRunning,
+		InSandbox: body.In == types.InSandbox, Cwd: body.Cwd, Env: body.Env, Secrets: body.Secrets, OnlyIfRunning: body.OnlyIfRunning,
+	}
+	if err := checkIn(body.In); err != nil {
+		return r, err
 	}
 	if body.TimeoutMs != nil {
 		// Clamped far beyond any limit, because a larger number would overflow.
@@ -81,6 +84,16 @@ func request(body sentExec) (sandbox.Request, error) {
 		r.Stdin = bytes.NewReader(stdin)
 	}
 	return r, err
+}
+
+// checkIn refuses what is no container of a call.
+func checkIn(in types.In) error {
+	switch in {
+	case "", types.InCall, types.InSandbox:
+		return nil
+	}
+	return fmt.Errorf("in is %q, neither %q nor %q: %w", in, types.InCall, types.InSandbox,
+		cerrdefs.ErrInvalidArgument)
 }
 
 // stdin returns the stdin that is given.

@@ -12,7 +12,9 @@ func registration(r types.Registration) sandbox.Registration {
 	p := r.Permissions
 	out := sandbox.Registration{
 		UserID: r.UserID, WorkingDir: p.WorkingDir, WriteDirs: p.WriteDirs, ReadDirs: p.ReadDirs,
-		Network: p.Network, Events: p.Events, AppID: p.AppID, SkillsDir: r.SkillsDir, Warm: r.Warm,
+		Network: p.Network, Events: p.Events, AppID: p.AppID, SkillsDir: r.SkillsDir,
+		Persistent: r.Persistent, AllowedDomains: r.AllowedDomains,
+		PackageManagers: r.PackageManagers, Warm: r.Warm,
 	}
 	for _, m := range r.Mounts {
 		out.Mounts = append(out.Mounts, sandbox.MountRequest(m))
@@ -34,7 +36,8 @@ func describe(box sandbox.Sandbox) types.Sandbox {
 			ReadDirs: names(box.ReadDirs), Network: box.Network, Events: box.Events,
 			AppID: box.AppID,
 		},
-		Mounts: mounts, SkillsDir: box.SkillsDir, Paused: box.Paused, CreatedAt: box.CreatedAt,
+		Mounts: mounts, SkillsDir: box.SkillsDir, Persistent: box.Persistent,
+		AllowedDomains: box.Domains, PackageManagers: box.Presets, Paused: box.Paused, CreatedAt: box.CreatedAt,
 		UpdatedAt: box.UpdatedAt,
 	}
 }

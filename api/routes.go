@@ -132,7 +132,11 @@ func (s *server) list(*http.Request) (sandboxAnswer, error) {
 }
 
 func (s *server) explain(req *http.Request, body types.Explain) (types.Explanation, error) {
-	e, err := s.service.Explain(req.Context(), req.PathValue("id"), sandbox.Confinement{
+	if err := checkIn(body.In); err != nil {
+		return types.Explanation{}, err
+	}
+	inSandbox := body.In == types.InSandbox
+	e, err := s.service.Explain(req.Context(), req.PathValue("id"), inSandbox, sandbox.Confinement{
 		Permissions: body.Permissions, AllowedDomains: body.AllowedDomains,
 		PackageManagers: body.PackageManagers,
 		Restrictions:    sandbox.Restrictions(body.Restrictions), Home: body.Home,

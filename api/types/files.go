@@ -176,6 +176,7 @@ type Done struct{}
 
 // Explain is the body of POST …/explain: an exec's grants, what it wants to reach, and its home.
 type Explain struct {
+	In              In       `json:"in,omitempty"`
 	Permissions     []string `json:"permissions,omitempty"`
 	AllowedDomains  []string `json:"allowedDomains,omitempty"`
 	PackageManagers []string `json:"packageManagers,omitempty"`

@@ -13,6 +13,14 @@ type Registration struct {
 	Mounts []Mount `json:"mounts,omitempty"`
 	// SkillsDir is the host directory that calls see read-only as /shared/skills; empty for none.
 	SkillsDir string `json:"skillsDir,omitempty"`
+	// Persistent gives the sandbox a container of its own, for its life: one machine, in which an
+	// exec with In set to InSandbox runs, with all that the sandbox holds. What such a command
+	// leaves running goes on.
+	Persistent bool `json:"persistent,omitzero"`
+	// AllowedDomains and PackageManagers are what that container may reach, written as in Exec.
+	// They need Persistent and Permissions.Network, and can be changed while it runs.
+	AllowedDomains  []string `json:"allowedDomains,omitempty"`
+	PackageManagers []string `json:"packageManagers,omitempty"`
 	// Warm are the tags of an expected call, as in Exec.Permissions without @network. The call's
 	// container is made in the background. Nil makes none; empty stands for a call without grants.
 	Warm []string `json:"warm,omitzero"`
@@ -47,6 +55,10 @@ type Sandbox struct {
 	Permissions Permissions `json:"permissions"`
 	Mounts      []Mount     `json:"mounts"`
 	SkillsDir   string      `json:"skillsDir,omitempty"`
+	// Persistent, AllowedDomains and PackageManagers are as in Registration.
+	Persistent      bool     `json:"persistent,omitzero"`
+	AllowedDomains  []string `json:"allowedDomains,omitempty"`
+	PackageManagers []string `json:"packageManagers,omitempty"`
 	// Paused reports whether nothing in it runs until it is resumed.
 	Paused    bool      `json:"paused,omitzero"`
 	CreatedAt time.Time `json:"createdAt"`
@@ -76,6 +88,8 @@ type Exec struct {
 	Argv    []string `json:"argv,omitempty"`
 	// Login makes the shell a login shell.
 	Login bool `json:"login,omitzero"`
+	// In is InCall, also if it is empty, or InSandbox.
+	In In `json:"in,omitempty"`
 	// Permissions are the call's grants: @network, @events, @workspace, @read:/path, @write:/path.
 	Permissions []string `json:"permissions,omitempty"`
 	// AllowedDomains are the names to reach: example.com, *.example.com for every name below it, or
@@ -109,6 +123,16 @@ type Exec struct {
 	// sandbox.
 	OnlyIfRunning bool `json:"onlyIfRunning,omitzero"`
 }
+
+// In says in which container a call runs.
+type In string
+
+// The containers. InCall is the default: one for the call's grants. InSandbox is that of a
+// persistent sandbox, which has all that the sandbox holds: the call asks for nothing of its own.
+const (
+	InCall    In = "call"
+	InSandbox In = "sandbox"
+)
 
 // Terminal is a terminal's size in characters, from 1 to 10000; by default 24 rows of 80.
 type Terminal struct {
@@ -175,6 +199,7 @@ const (
 	HintOutOfMemory    HintKind = "outOfMemory"    // its container's memory ran out
 	HintOutOfProcesses HintKind = "outOfProcesses" // its container could start no more processes
 	HintNoSpace        HintKind = "noSpace"        // a place was full
+	HintRestarted      HintKind = "restarted"      // its persistent sandbox was started again before it
 )
 
 // Hint is something that a result says beside the output: what happened, and what to do about it.
@@ -191,6 +216,8 @@ type Hint struct {
 	// Limit is the setting of the service that bounds what ran out, and Value what it is.
 	Limit string `json:"limit,omitempty"`
 	Value string `json:"value,omitempty"`
+	// Reason belongs to restarted: why the sandbox was started again.
+	Reason string `json:"reason,omitempty"`
 }
 
 // Output is the answer of a buffered exec.

@@ -23,6 +23,7 @@ import (
 // execFlags are the flags of `sandbox exec`.
 type execFlags struct {
 	target
+	insideFlags
 	commandFlags
 	timeout           time.Duration
 	stdin, tty, stats bool
@@ -52,6 +53,10 @@ With -t the command runs at a terminal of its own, as large as this one, and wit
 typed here: that is for a shell, an editor or a pager. Without a COMMAND it is the image's bash, or sh.
 It may run for eight hours, unless the service's settings say otherwise.
 
+With --persistent the calls with the same grants share one machine: a server that one has left running answers
+the next at localhost, and /tmp, locks and watches are the same. So they do in a --sandbox that is registered as
+persistent, unless a flag asks for something else, or --in call.
+
 With --detach-on-disconnect the command goes on when the connection is lost, and when this terminal is
 closed: "sandbox attach" comes back to it.
 
@@ -67,6 +72,8 @@ So does a stdin that cannot be read to its end, with -i.`,
   sandbox exec --user alice --allow-domain example.org -- curl -sS https://example.org
   sandbox exec --user alice --grant @workspace --package-manager node -- npm install
   sandbox exec --user alice --grant @workspace --deny-read /home/.env --deny-write /home/.git -- make
+  sandbox exec --user alice --persistent -- 'nohup python3 -m http.server 8000 >/dev/null 2>&1 &'
+  sandbox exec --user alice --persistent -- 'curl -s localhost:8000'
   sandbox exec --user alice -i -- 'wc -l' < access.log
   sandbox exec --user alice --grant @workspace -it -- vim notes.txt
   sandbox exec --user alice --env CI=1 --timeout 2m -- 'make test'`,
@@ -83,6 +90,7 @@ So does a stdin that cannot be read to its end, with -i.`,
 	flags := cmd.Flags()
 	flags.SetInterspersed(false)
 	f.target.flags(a, cmd)
+	f.insideFlags.flags(cmd)
 	f.commandFlags.flags(cmd)
 	flags.DurationVar(&f.timeout, "timeout", 0,
 		"end the command after this time; 5m at most, unless the service's settings say otherwise (default: the service's, 30s, or 8h with --tty)")
@@ -100,21 +108,24 @@ So does a stdin that cannot be read to its end, with -i.`,
 
 func runExec(cmd *cobra.Command, c *client.Client, f execFlags, args []string) error {
 	defer c.Close()
+	ctx, cancel := context.WithCancelCause(cmd.Context())
+	defer cancel(nil)
 	e, err := f.exec(args)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(cmd.Context())
-	defer cancel(nil)
 	signals := relaySignals(ctx, cancel, f.detach)
 	streams := client.Streams{Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(),
 		Signals: signals}
 	if f.stdin {
 		streams.Stdin = input(cmd.InOrStdin())
 	}
-	id, err := f.register(ctx, c, f.permissions())
+	id, in, err := f.insideFlags.register(ctx, c, f.target, f.grantFlags)
 	if err != nil {
 		return err
+	}
+	if e.In = in; f.persistent {
+		e.Permissions, e.AllowedDomains, e.PackageManagers = nil, nil, nil
 	}
 	if f.detach {
 		streams.Started = func(start client.Start) {

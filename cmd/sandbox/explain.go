@@ -14,6 +14,7 @@ import (
 func explainCommand(a *app) *cobra.Command {
 	var t target
 	var w grantFlags
+	var i insideFlags
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "explain --user USER [--grant TAG]… [--allow-domain NAME]… [--home DIR]",
@@ -30,8 +31,12 @@ The longest place that contains a path decides about it: "hidden" is neither rea
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return t.with(cmd, a, w.permissions(), func(c *client.Client, id string) error {
+				in, err := i.where(cmd.Context(), c, t, w)
+				if err != nil {
+					return err
+				}
 				explanation, err := c.Explain(cmd.Context(), id, types.Explain{
-					Permissions: w.permissions(), AllowedDomains: w.domains,
+					In: in, Permissions: w.permissions(), AllowedDomains: w.domains,
 					PackageManagers: w.managers, Restrictions: w.restrictions, Home: w.home,
 				})
 				return show(cmd, asJSON, explanation, err,
@@ -43,6 +48,7 @@ The longest place that contains a path decides about it: "hidden" is neither rea
 	}
 	t.flags(a, cmd)
 	w.flags(cmd)
+	i.inFlag(cmd)
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }

@@ -25,7 +25,7 @@ import (
 type mcpFlags struct {
 	target
 	grants, domains, managers []string
-	expose                    bool
+	persistent, expose        bool
 }
 
 func mcpCommand(a *app) *cobra.Command {
@@ -42,6 +42,10 @@ The flags say the most that a call may have; each call asks for a part of it, an
 With only --grant @network a call may name any domain; with --allow-domain or --package-manager, only
 these. A refusal says what is missing and what to ask for. With --sandbox, a call may have at most what that
 sandbox holds.
+
+With --persistent, exec runs in one machine that has all that the flags say, and goes on between the calls: a
+server that a command leaves running answers the next at localhost. A call that asks for permissions still has
+a container with just these. A --sandbox that is registered as persistent is served like that, too.
 
 A program that starts MCP servers, such as Claude Desktop, is set up like this:
 
@@ -79,9 +83,12 @@ A program that starts MCP servers, such as Claude Desktop, is set up like this:
 	flags.StringSliceVar(&f.managers, "package-manager",
 		nil, "a preset of names that calls may reach: "+strings.Join(presets(), ", ")+
 			", or the operator's own (repeatable; implies @network)")
+	flags.BoolVar(&f.persistent, "persistent", false,
+		"run commands in one machine with all of these grants; what they leave running goes on")
 	flags.BoolVar(&f.expose, "expose", false,
 		"let processes have ports that can be reached at the host's 127.0.0.1")
 	cmd.MarkFlagsMutuallyExclusive("sandbox", "grant")
+	cmd.MarkFlagsMutuallyExclusive("sandbox", "persistent")
 	return cmd
 }
 
@@ -111,7 +118,7 @@ func (f mcpFlags) config(ctx context.Context, c *client.Client) (mcp.Config, err
 		grants = held(box.Permissions)
 	}
 	return mcp.Config{
-		Client: c, Sandbox: id, Version: version.String(),
+		Client: c, Sandbox: id, Persistent: box.Persistent, Version: version.String(),
 		MaxTimeout: time.Duration(health.MaxTimeoutMs) * time.Millisecond,
 		Bounds: mcp.Bounds{
 			Grants: grants, Held: f.sandbox != "", Domains: domains, PackageManagers: f.managers,
@@ -131,6 +138,10 @@ func (f mcpFlags) register(ctx context.Context, c *client.Client,
 	grants []string) (string, error) {
 	if f.sandbox != "" {
 		return f.sandbox, nil
+	}
+	if f.persistent {
+		return target{user: f.user}.registerPersistent(ctx, c,
+			grantFlags{grants: grants, domains: f.domains, managers: f.managers})
 	}
 	id, permissions := needs(f.user, grants)
 	if id != ownID(f.user) {

@@ -154,8 +154,8 @@ func (t target) all(ctx context.Context, c *client.Client) (ids []string, _ erro
 // ownID returns the id of a user's sandbox for calls without grants that need anything of it.
 func ownID(user string) string { return "cli-" + user }
 
-// grantsOf matches what needs and mcpFlags.register put after ownID.
-var grantsOf = regexp.MustCompile(`^(-[0-9a-f]{8}(` + ofServers + `)?)?$`)
+// grantsOf matches what needs, registerPersistent and mcpFlags.register put after ownID.
+var grantsOf = regexp.MustCompile(`^(-[0-9a-f]{8}(` + ofServers + `|` + ofPersistent + `)?)?$`)
 
 // needs returns the id of a user's sandbox and what it must hold for the grants. The command line
 // has its own ids, so that it does not touch other callers' registrations. The id depends on the

@@ -286,6 +286,7 @@ func (d *daemon) openPersistent(cfg config.Config) (err error) {
 		settings.Shared = d.membership.Persistent()
 	}
 	if d.persistent, err = persistent.Open(settings); err == nil {
+		d.persistent.SetFreezeAfter(time.Duration(cfg.Idle.FreezeAfter))
 		d.onClose(d.persistent.Shutdown)
 	}
 	return err

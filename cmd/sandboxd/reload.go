@@ -186,6 +186,7 @@ func (d *daemon) apply(r reloadResult) error {
 	d.planner.Use(d.planSettings(next, r.rules))
 	d.service.Use(d.callSettings(next))
 	d.warm.SetIdle(idle(next))
+	d.persistent.SetFreezeAfter(time.Duration(next.Idle.FreezeAfter))
 	d.executor.SetAhead(next.Exec.Ahead > 0)
 	d.pool.Use(poolSettings(next))
 	d.templates.Use(templates(next.E2B))

@@ -79,8 +79,9 @@ type Result struct {
 // Timing says how long it took to hand a command to its agent, and from then to its end.
 type Timing struct{ Start, Run time.Duration }
 
-// newResult trusts an agent, within bounds, in what could hurt only its own tenant.
-func newResult(exit wire.Exit, cut, expired bool) Result {
+// NewResult returns what an agent says of a command's end; cut and expired are what its caller knows.
+// It trusts an agent, within bounds, in what could hurt only its own tenant.
+func NewResult(exit wire.Exit, cut, expired bool) Result {
 	r := Result{
 		ExitCode:  exit.Code & 0xff,
 		Signal:    syscall.Signal(exit.Signal & 0x7f),

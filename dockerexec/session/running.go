@@ -71,7 +71,7 @@ func (s *Session) Run(ctx context.Context, c Command, out Output) (Result, error
 	if err := context.Cause(ctx); err != nil && !r.expired.Load() {
 		return Result{}, err
 	}
-	result := newResult(exit, r.cut, r.expired.Load())
+	result := NewResult(exit, r.cut, r.expired.Load())
 	result.Timing.Start, result.Timing.Run = begun.Sub(opened), time.Since(begun)
 	return result, nil
 }

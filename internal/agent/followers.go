@@ -15,8 +15,10 @@ import (
 // A follower that takes nothing must not stop the others, nor the command: when maxWaiting bytes
 // wait for it, the command waits for it for a while, which is backpressure to a follower that is
 // only slow; then it is cut off. What waited for the last follower when it left, or was cut off, is
-// kept for the next one.
+// kept for the next one. The command of a call waits for its caller for as long as that is there.
 type followers struct {
+	waits bool // for a follower, until that leaves
+
 	mu   sync.Mutex
 	all  map[*follower]bool
 	kept []piece // not given to any follower yet
@@ -54,8 +56,8 @@ const (
 
 func (p piece) cost() int { return len(p.data) + pieceOverhead }
 
-func newFollowers() *followers {
-	return &followers{all: map[*follower]bool{}}
+func newFollowers(waits bool) *followers {
+	return &followers{all: map[*follower]bool{}, waits: waits}
 }
 
 // follower is one follower of a command. The mutex of its followers covers waiting, size, lost and
@@ -119,9 +121,10 @@ func (fs *followers) write(kind wire.Kind, data []byte) {
 	if len(full) == 0 {
 		return
 	}
-	// All of them together have that long.
 	expired := make(chan struct{})
-	defer time.AfterFunc(followPatience, func() { close(expired) }).Stop()
+	if !fs.waits { // all of them together have that long
+		defer time.AfterFunc(followPatience, func() { close(expired) }).Stop()
+	}
 	for _, f := range full {
 		taken = fs.await(f, p, expired) || taken
 	}

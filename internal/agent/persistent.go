@@ -133,6 +133,8 @@ func (l *persistent) answer(stream *yamux.Stream) error {
 			return err
 		}
 		return reply(stream, control.Answer{})
+	case control.Idle:
+		return reply(stream, control.Answer{Idle: isIdle()})
 	case control.Written:
 		return reply(stream, control.Answer{Written: written()})
 	}
@@ -190,6 +192,9 @@ func (l *persistent) act(stream *yamux.Stream, c *persistentCommand, r control.R
 		return c.resize(r.Size)
 	case control.Signal:
 		c.tree.signal(c.root, unix.Signal(r.Signal), true)
+		return nil
+	case control.End:
+		go c.end(time.Duration(r.GraceMs) * time.Millisecond)
 		return nil
 	}
 	return errBroken

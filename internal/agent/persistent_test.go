@@ -233,7 +233,7 @@ func TestFollowersOfWhomOneIsStuck(t *testing.T) {
 	const pieces, size, patience = 100, 64 << 10, 10 * time.Second
 	for _, slow := range []time.Duration{0, patience - time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			fs := newFollowers()
+			fs := newFollowers(false)
 			stuck, reads := fs.join(), fs.join()
 			sum := make(chan int)
 			go func() {
@@ -279,7 +279,7 @@ func TestWhatWaitedForAFollowerThatIsCutOff(t *testing.T) {
 
 func whatWaitedForAFollowerThatIsCutOff(t *testing.T, early bool) {
 	const size = 64 << 10
-	fs := newFollowers()
+	fs := newFollowers(false)
 	stuck, written := fs.join(), 0
 	write := func() {
 		fs.write(wire.KindStdout, bytes.Repeat([]byte{byte(written)}, size))
@@ -324,7 +324,7 @@ func whatWaitedForAFollowerThatIsCutOff(t *testing.T, early bool) {
 }
 
 func TestOutputWithoutFollowersIsBounded(t *testing.T) {
-	fs := newFollowers()
+	fs := newFollowers(false)
 	for i := range 3 * maxWaiting / 10 {
 		fs.write(wire.KindStdout, fmt.Appendf(nil, "%09d\n", i))
 	}

@@ -205,6 +205,19 @@ func (c *persistentCommand) entry() control.Entry {
 	return control.Entry{PID: c.root.pid, Tag: c.tag, Terminal: c.terminal, Note: c.note}
 }
 
+// end ends the command, what is below it and its session: with SIGTERM and, after the grace, with
+// SIGKILL.
+func (c *persistentCommand) end(grace time.Duration) {
+	const look = 10 * time.Millisecond
+	c.tree.signalTree(c.root, unix.SIGTERM)
+	for deadline := time.Now().Add(grace); time.Now().Before(deadline); time.Sleep(look) {
+		if left, _ := c.session(); len(left) == 0 && !c.runs() {
+			break
+		}
+	}
+	c.tree.killSession(c.root)
+}
+
 // killSession kills a root, what is below it and its whole session, until nothing of that is left.
 // A process that has made itself independent, with a session of its own below another parent, goes
 // on.
@@ -229,6 +242,35 @@ func (t *processTree) killSession(root *rootProcess) {
 			return
 		}
 	}
+}
+
+// isIdle reports whether every process that has not ended has the agent's uid: a tenant's cannot
+// get that.
+func isIdle() bool {
+	own := strconv.Itoa(os.Getuid())
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return false
+	}
+	for _, entry := range entries {
+		if _, err := strconv.Atoi(entry.Name()); err != nil {
+			continue
+		}
+		status, err := os.ReadFile("/proc/" + entry.Name() + "/status")
+		if err != nil { // it has ended
+			continue
+		}
+		_, state, _ := strings.Cut(string(status), "\nState:")
+		_, uids, found := strings.Cut(string(status), "\nUid:")
+		if !found {
+			return false
+		}
+		if real := strings.Fields(uids); !strings.HasPrefix(strings.TrimSpace(state), "Z") &&
+			(len(real) == 0 || real[0] != own) {
+			return false
+		}
+	}
+	return true
 }
 
 // session lists the processes of a session that have not ended. While there are any, its id is not

@@ -26,7 +26,8 @@ func (l *persistent) begin(stream *yamux.Stream, r control.Request) error {
 	c, exit := l.start(r)
 	if c == nil {
 		l.enterDone(nil)
-		return reply(stream, control.Answer{Fault: exit.Fault, Message: exit.Message})
+		return reply(stream, control.Answer{Fault: exit.Fault, Message: exit.Message,
+			Code: exit.Code})
 	}
 	f := c.out.join() // before anything is printed, and before it can be found
 	l.enterDone(c)
@@ -92,7 +93,7 @@ func (l *persistent) start(r control.Request) (*persistentCommand, wire.Exit) {
 	}
 	c := &persistentCommand{
 		tree: l.tree, root: root, process: p, tag: r.Tag, note: r.Run.Note,
-		terminal: r.Run.Terminal, out: newFollowers(), pipes: files, input: make(chan struct{}, 1),
+		terminal: r.Run.Terminal, out: newFollowers(r.Run.Waits), pipes: files, input: make(chan struct{}, 1),
 	}
 	c.input <- struct{}{}
 	return c, exit

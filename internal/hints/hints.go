@@ -24,6 +24,9 @@ const (
 	NoSpace        = types.HintNoSpace
 )
 
+// Restarted tells why a persistent sandbox was started again before the command.
+func Restarted(why string) Hint { return Hint{Kind: types.HintRestarted, Reason: why} }
+
 // Door is a way to a sandbox.
 type Door int
 
@@ -74,6 +77,12 @@ var kinds = map[types.HintKind]kind{
 			API: "to keep one running, start it as a process",
 			CLI: "to keep one running, use \"sandbox process start\"",
 			MCP: "to keep one running, use process_start",
+		},
+	},
+	types.HintRestarted: {
+		happened: func(h Hint) string {
+			return "the sandbox was started again from its home, because " + or(h.Reason, "it had ended") +
+				": what ran in it is gone, and what was outside of the home and the mounts"
 		},
 	},
 	types.HintOutOfMemory: {happened: func(h Hint) string {

@@ -37,11 +37,15 @@ func (c *Call) egress(network bool) (dockerexec.Egress, error) {
 				"allowedDomains: %d patterns, with those of packageManagers; at most %d are allowed",
 				len(domains), c.cfg.MaxDomains)
 	}
-	profile := profileIsolated
+	return dockerexec.Egress{Profile: c.profile(), Domains: domains,
+		Denied: decided.Denied.List()}, nil
+}
+
+func (c *Call) profile() string {
 	if c.cfg.LocalUsers[c.User.String()] {
-		profile = profileLocal
+		return profileLocal
 	}
-	return dockerexec.Egress{Profile: profile, Domains: domains, Denied: decided.Denied.List()}, nil
+	return profileIsolated
 }
 
 // NetworkText describes what a call may reach, for a person.

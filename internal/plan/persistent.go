@@ -33,6 +33,7 @@ type Persistent struct {
 	// can be reached.
 	NoNetwork                     bool
 	Allow, Deny                   []string
+	PackageManagers               []string // names of presets, beside Allow
 	AllowAddresses, DenyAddresses []string
 }
 
@@ -110,6 +111,26 @@ func (p *Planner) PlanPersistent(ctx context.Context, d Decided, id string, l Sh
 	return made, nil
 }
 
+// PlanHeld plans the persistent container of a registered sandbox, with all that the sandbox holds.
+// id is the container's. A dry run makes nothing.
+func (p *Planner) PlanHeld(ctx context.Context, box registry.Sandbox, id string,
+	dryRun bool) (Plan, error) {
+	c, err := p.Resolve(box, Confinement{})
+	if err != nil {
+		return Plan{}, err
+	}
+	c.Detached = true
+	p.decisions.Add(1)
+	d := Decided{Call: c, Decision: c.Subject.DecideAll()}
+	if d.Egress, err = p.PersistentEgress(box, Persistent{NoNetwork: !box.Network,
+		Allow: box.Domains, PackageManagers: box.Presets}); err != nil {
+		return Plan{}, err
+	}
+	made, err := p.Plan(ctx, d, dryRun)
+	made.Spec.Persistent = id
+	return made, err
+}
+
 // PersistentEnvironment returns the environment of all commands of a persistent sandbox.
 func (p Plan) PersistentEnvironment(given ...map[string]string) map[string]string {
 	who := map[string]string{"USER": images.AccountName, "LOGNAME": images.AccountName}
@@ -178,11 +199,11 @@ func (p *Planner) PersistentEgress(box registry.Sandbox, l Persistent) (dockerex
 		return dockerexec.Egress{}, err
 	}
 	cfg := p.cfg.Load()
-	reach := dockerexec.Egress{Profile: profileIsolated, Domains: []string{}, Denied: []string{}} // a network on which nothing is reached
-	if len(l.Allow) > 0 {
-		asked := Call{Sandbox: box, cfg: cfg,
-			Confinement: Confinement{AllowedDomains: l.Allow,
-				Restrictions: Restrictions{DeniedDomains: l.Deny}}}
+	asked := Call{Sandbox: box, cfg: cfg,
+		Confinement: Confinement{AllowedDomains: l.Allow, PackageManagers: l.PackageManagers,
+			Restrictions: Restrictions{DeniedDomains: l.Deny}}}
+	reach := dockerexec.Egress{Profile: asked.profile(), Domains: []string{}, Denied: []string{}} // a network on which nothing is reached
+	if len(l.Allow)+len(l.PackageManagers) > 0 {
 		var err error
 		if reach, err = asked.egress(true); err != nil {
 			return dockerexec.Egress{}, err

@@ -28,8 +28,13 @@ type record struct {
 	AppID     string        `json:"appId,omitempty"`
 	Mounts    []mountRecord `json:"mounts,omitempty"`
 	SkillsDir string        `json:"skillsDir,omitempty"`
-	Token     string        `json:"token,omitempty"`
-	Paused    bool          `json:"paused,omitempty"`
+	// A service that does not know these three runs each call in a container for its grants.
+	Persistent      bool     `json:"persistent,omitempty"`
+	AllowedDomains  []string `json:"allowedDomains,omitempty"`
+	PackageManagers []string `json:"packageManagers,omitempty"`
+
+	Token  string `json:"token,omitempty"`
+	Paused bool   `json:"paused,omitempty"`
 
 	CreatedAt time.Time `json:"createdAt"`
 	UpdatedAt time.Time `json:"updatedAt"`
@@ -59,7 +64,8 @@ func parseRecord(id string, text []byte) (Sandbox, error) {
 func (on record) sandbox() (Sandbox, error) {
 	s := Sandbox{
 		Network: on.Network, Events: on.Events, AppID: on.AppID, SkillsDir: on.SkillsDir,
-		Token: on.Token, Paused: on.Paused, CreatedAt: on.CreatedAt, UpdatedAt: on.UpdatedAt,
+		Persistent: on.Persistent, Domains: on.AllowedDomains,
+		Presets: on.PackageManagers, Token: on.Token, Paused: on.Paused, CreatedAt: on.CreatedAt, UpdatedAt: on.UpdatedAt,
 	}
 	var faults [6]error
 	s.ID, faults[0] = ids.ParseSandbox(on.ID)
@@ -99,7 +105,8 @@ func newRecord(s Sandbox) record {
 	on := record{
 		Version: recordVersion, ID: s.ID.String(), UserID: s.User.String(),
 		WorkingDir: s.WorkingDir.String(), Network: s.Network, Events: s.Events, AppID: s.AppID,
-		SkillsDir: s.SkillsDir, Token: s.Token, Paused: s.Paused,
+		SkillsDir: s.SkillsDir, Persistent: s.Persistent, AllowedDomains: s.Domains,
+		PackageManagers: s.Presets, Token: s.Token, Paused: s.Paused,
 		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
 	}
 	for _, dir := range s.WriteDirs {

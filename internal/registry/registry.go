@@ -32,6 +32,10 @@ type Sandbox struct {
 	AppID               string
 	Mounts              []Mount
 	SkillsDir           string // on the host; empty for none
+	// Persistent says that the sandbox has a container of its own for its life, in which calls may
+	// run with all that it holds. Domains and Presets are the names that it may reach.
+	Persistent       bool
+	Domains, Presets []string
 	// Token is the name of the token with which it was registered; empty for a caller at the
 	// socket.
 	Token string
@@ -120,7 +124,10 @@ func (s Sandbox) same(other Sandbox) bool {
 	return s.ID == other.ID && s.User == other.User && s.WorkingDir == other.WorkingDir &&
 		slices.Equal(s.WriteDirs, other.WriteDirs) && slices.Equal(s.ReadDirs, other.ReadDirs) &&
 		s.Network == other.Network && s.Events == other.Events && s.AppID == other.AppID &&
-		slices.Equal(s.Mounts, other.Mounts) && s.SkillsDir == other.SkillsDir
+		slices.Equal(s.Mounts, other.Mounts) && s.SkillsDir == other.SkillsDir &&
+		s.Persistent == other.Persistent &&
+		slices.Equal(s.Domains, other.Domains) &&
+		slices.Equal(s.Presets, other.Presets)
 }
 
 // Scoped returns the registry for callers who act for some users alone, or by a token.

@@ -27,6 +27,9 @@ type Request struct {
 	Argv    []string
 	// Login makes the shell a login shell. It needs Command.
 	Login bool
+	// InSandbox runs the command in the persistent container of the sandbox, with all that the
+	// sandbox holds, instead of one for the grants of Confinement, which must be empty then.
+	InSandbox bool
 	Confinement
 	// Cwd is relative to the working directory, or absolute, and in the working directory, /tmp or
 	// a further mount; empty is the working directory.
@@ -105,6 +108,9 @@ func (s *Service) exec(ctx context.Context, box Sandbox, r Request,
 
 func (s *Service) run(ctx context.Context, box Sandbox, r Request, out session.Output,
 	watch *execWatch) (Result, error) {
+	if r.InSandbox {
+		return s.runInside(ctx, box, r, out, watch)
+	}
 	done, err := s.cfg().Quotas.Take(s.account(box.User), quota.Commands, 1)
 	if err != nil {
 		return Result{}, fmt.Errorf("cannot run the command: %w", err)
@@ -166,12 +172,8 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out session.O
 	}
 	ended := Result{Result: result, Cwd: command.Cwd, Duration: time.Since(watch.begun)}
 	ended.Refused, ended.MoreRefused = refused.end()
-	if text, _ := watch.last.text(); ended.Failed() {
-		if result.Exhausted == nil && hints.NoProcess(text) {
-			ended.Exhausted = p.Spec.Platform.Limits.OutOfProcesses()
-		}
-		ended.Hints = append(ended.Hints,
-			s.withLimits(ctx, p, hints.Of(text, refused != nil, ended.TimedOut))...)
+	if ended.Failed() {
+		s.explain(ctx, &ended, watch, p, refused != nil)
 	}
 	if ended.Exhausted != nil {
 		ended.Hints = append(ended.Hints, ExhaustedHint(*ended.Exhausted))

@@ -24,27 +24,52 @@ type Explanation struct {
 	Warm        bool
 }
 
-// Explain says what a call would get, and why, before anything runs; nothing is made for it.
-func (s *Service) Explain(ctx context.Context, id string, asked Confinement) (Explanation, error) {
+// Explain says what a call would get, in its sandbox or a container for its grants, and why, before
+// anything runs; nothing is made for it.
+func (s *Service) Explain(ctx context.Context, id string, inSandbox bool,
+	asked Confinement) (Explanation, error) {
 	c, err := s.call(id, asked)
 	if err != nil {
 		return Explanation{}, err
+	}
+	if inSandbox {
+		return s.explainInside(ctx, c)
 	}
 	p, err := s.plan(ctx, c, true)
 	if err != nil {
 		return Explanation{}, err
 	}
+	e := explanation(p)
+	for _, container := range s.runner.Containers() {
+		e.Warm = e.Warm || (string(container.Fingerprint) == e.Fingerprint &&
+			container.State != "starting")
+	}
+	return e, nil
+}
+
+// explainInside is Explain for a call in its sandbox.
+func (s *Service) explainInside(ctx context.Context, c *plan.Call) (Explanation, error) {
+	in, err := s.inside(c.Sandbox, c.Confinement)
+	if err != nil {
+		return Explanation{}, err
+	}
+	p, err := s.planner.PlanHeld(ctx, c.Sandbox, in.ID(), true)
+	if err != nil {
+		return Explanation{}, err
+	}
+	e := explanation(p)
+	e.Warm = in.Warm()
+	return e, nil
+}
+
+func explanation(p plan.Plan) Explanation {
 	e := Explanation{
-		User: c.User.String(), WorkingDir: c.WorkingDir.String(), Runtime: p.Spec.Runtime(),
+		User: p.User.String(), WorkingDir: p.WorkingDir.String(), Runtime: p.Spec.Runtime(),
 		Home: p.Home, HomeWhy: p.HomeWhy, Network: plan.NetworkText(p.Spec.Egress), Events: "none",
 		Fingerprint: string(p.Spec.Fingerprint()), Places: p.Decision.View.Regions(),
 	}
 	if p.Decision.Events {
 		e.Events = "the caller's control socket at " + rootfs.EventsPath
 	}
-	for _, container := range s.runner.Containers() {
-		e.Warm = e.Warm || (string(container.Fingerprint) == e.Fingerprint &&
-			container.State != "starting")
-	}
-	return e, nil
+	return e
 }

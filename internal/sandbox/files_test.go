@@ -179,7 +179,7 @@ func TestExplanationsMakeNothing(t *testing.T) {
 		ran = spec
 		return warm.Result{}, nil
 	}}, "/home/project")
-	e, err := s.Explain(t.Context(), "agent", Confinement{Permissions: []string{"@workspace"}})
+	e, err := s.Explain(t.Context(), "agent", false, Confinement{Permissions: []string{"@workspace"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestExplanationsMakeNothing(t *testing.T) {
 	if _, err := s.Exec(t.Context(), "agent", Request{Command: "true", Confinement: Confinement{Permissions: []string{"@workspace"}}}, nil); err != nil {
 		t.Fatal(err)
 	}
-	again, err := s.Explain(t.Context(), "agent", Confinement{Permissions: []string{"@workspace"}})
+	again, err := s.Explain(t.Context(), "agent", false, Confinement{Permissions: []string{"@workspace"}})
 	if err != nil || again.Fingerprint != string(ran.Fingerprint()) {
 		t.Errorf("explained %s, ran %s, %v", again.Fingerprint, ran.Fingerprint(), err)
 	}

@@ -37,7 +37,11 @@ func (s *Service) setPaused(ctx context.Context, id string, paused bool) (Sandbo
 	if box, err = s.registry.SetPaused(box.ID, paused); err != nil {
 		return box, err
 	}
-	if err := s.processes.FollowPause(ctx, box.ID.String()); err != nil {
+	err = s.processes.FollowPause(ctx, box.ID.String())
+	if err == nil {
+		err = s.persistent.FollowPause(ctx, box)
+	}
+	if err != nil {
 		what := "paused, but not all of its processes are: pause it again"
 		if !paused {
 			what = "resumed, but not all of its processes are: resume it again"

@@ -19,7 +19,8 @@ func (s *Service) parseRegistration(id string, r Registration) (Sandbox, error) 
 	if err != nil {
 		return Sandbox{}, err
 	}
-	box := Sandbox{User: user, Network: r.Network, Events: r.Events, AppID: r.AppID}
+	box := Sandbox{User: user, Network: r.Network, Events: r.Events, AppID: r.AppID,
+		Persistent: r.Persistent, Domains: r.AllowedDomains, Presets: r.PackageManagers}
 	if box.ID, err = ids.ParseSandbox(id); err != nil {
 		return Sandbox{}, err
 	}
@@ -64,9 +65,36 @@ func (s *Service) parseRegistration(id string, r Registration) (Sandbox, error) 
 				"the paths of permissions and mounts have %d bytes together, more than %d: name fewer directories that hold the others",
 				n, maxRegistered)
 	}
+	if err := s.checkNames(box); err != nil {
+		return Sandbox{}, err
+	}
 	subject := c.Subject
 	subject.Permissions = box.PolicyPermissions()
 	return box, subject.Check()
+}
+
+// checkNames refuses names that the persistent container of a sandbox could not reach.
+func (s *Service) checkNames(box Sandbox) error {
+	field := "allowedDomains"
+	switch {
+	case len(box.Domains) > 0:
+	case len(box.Presets) > 0:
+		field = "packageManagers"
+	default:
+		return nil
+	}
+	switch {
+	case !box.Persistent:
+		return errs.Invalid(
+			"%s: a sandbox has names of its own only if it is persistent; otherwise each call names what it reaches: set persistent, or leave it out",
+			field)
+	case !box.Network:
+		return errs.Invalid("%s: the sandbox has no network: set permissions.network, or leave it out",
+			field)
+	}
+	_, err := s.planner.PersistentEgress(box,
+		plan.Persistent{Allow: box.Domains, PackageManagers: box.Presets})
+	return err
 }
 
 // maxRegistered bounds the paths of a sandbox, in bytes: each is kept in memory, and there may be

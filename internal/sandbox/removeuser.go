@@ -121,6 +121,7 @@ func (s *Service) endAll(ctx context.Context, user ids.User) error {
 			})
 		}
 		ending.Go(func() error { return s.executor.Leave(ctx, name) })
+		ending.Go(func() error { return s.persistent.EndUser(name) })
 		if err := ending.Wait(); err != nil {
 			return err
 		}

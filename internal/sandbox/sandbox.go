@@ -85,13 +85,12 @@ type Service struct {
 	*files.Files  // its file calls
 	*process.View // its calls about processes
 
-	planner   *plan.Planner
-	runner    Runner
-	executor  Executor
-	processes *process.Manager
-	pool      *Pool // nil for none
-	// persistent are the users who are persistent sandboxes; nil for none.
-	persistent *persistent.Sandboxes
+	planner    *plan.Planner
+	runner     Runner
+	executor   Executor
+	processes  *process.Manager
+	pool       *Pool                 // nil for none
+	persistent *persistent.Sandboxes // nil for none
 	trash      *hostfs.Trash
 	detached   *attach.Store[Result]
 	outputs    *outputs
@@ -185,6 +184,10 @@ type Registration struct {
 	AppID               string // empty for an agent that is no app
 	Mounts              []MountRequest
 	SkillsDir           string // on the host, below one of allowedMountRoots; empty for none
+	// Persistent gives the sandbox a container of its own, in which calls may run with all that it
+	// holds. AllowedDomains and PackageManagers are what that may reach.
+	Persistent                      bool
+	AllowedDomains, PackageManagers []string
 	// Warm are the tags of an expected call, whose container is made in the background; nil for
 	// none, and empty for a call without grants. They are not part of the Sandbox.
 	Warm []string
@@ -211,6 +214,9 @@ func (s *Service) Put(id string, r Registration) (box Sandbox, created bool, err
 		}
 	}
 	box, created, err = s.registry.Put(box, time.Now().UTC())
+	if err == nil {
+		s.persistent.Registered()
+	}
 	if err == nil && r.Warm != nil {
 		s.warm(box, r.Warm)
 	}
@@ -229,6 +235,7 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 	if err := s.registry.Delete(parsed); err != nil {
 		return err
 	}
+	s.persistent.Registered()
 	return s.processes.FollowPause(ctx, parsed.String())
 }
 

@@ -1189,6 +1189,14 @@ export interface components {
             /** @description Additional directories of the host. A call sees them, or parts of them, by grant. */
             mounts?: components["schemas"]["Mount"][];
             skillsDir?: components["schemas"]["SkillsDir"];
+            persistent?: components["schemas"]["Persistent"];
+            /**
+             * @description Names that the persistent container may reach. They need `persistent` and `permissions.network`, and can be
+             *     changed while it runs. Without any, nothing is reached.
+             */
+            allowedDomains?: components["schemas"]["AllowedDomains"];
+            /** @description Presets of such names, beside `allowedDomains`. */
+            packageManagers?: components["schemas"]["PackageManagers"];
             /**
              * @description The `permissions` of an expected call; empty for one without permissions. If it has no container, one is
              *     made in the background now, after those that calls wait for. Tags that the call would be refused are
@@ -1197,6 +1205,25 @@ export interface components {
              */
             warm?: components["schemas"]["Tags"];
         };
+        /**
+         * @description Makes the sandbox one machine: it has a container of its own for its life, in which a call with `in: sandbox`
+         *     runs, with all that the sandbox holds. What such a call leaves running goes on there, and the calls share one
+         *     loopback, one `/tmp`, and one kernel's locks and watches. The first such call makes the container. It is paused
+         *     while nothing runs in it, until the next call. If it is lost, out of memory or with its host, the next call
+         *     starts it again from the home, and has the hint `restarted`. A registration that holds other things ends it; it
+         *     is removed with the sandbox, or when `persistent` is no longer set. Calls without `in` are as in any sandbox.
+         * @default false
+         */
+        Persistent: boolean;
+        /**
+         * @description `call`: the command has a container for its grants. `sandbox`: it runs in the container of a sandbox that is
+         *     `persistent`, with all that the sandbox holds, no more and no less: `permissions`, `allowedDomains`,
+         *     `packageManagers`, `denyRead`, `denyWrite`, `deniedDomains` and `home` are `invalid` then. In another sandbox
+         *     that is a `conflict`.
+         * @default call
+         * @enum {string}
+         */
+        In: "call" | "sandbox";
         /**
          * @description A directory of the host, below one of the settings' `allowedMountRoots`, that calls can read as
          *     `/shared/skills`. Absent or empty for none.
@@ -1297,6 +1324,14 @@ export interface components {
             permissions: components["schemas"]["Permissions"];
             mounts: components["schemas"]["Mount"][];
             skillsDir?: components["schemas"]["SkillsDir"];
+            persistent?: components["schemas"]["Persistent"];
+            /**
+             * @description Names that the persistent container may reach. They need `persistent` and `permissions.network`, and can be
+             *     changed while it runs. Without any, nothing is reached.
+             */
+            allowedDomains?: components["schemas"]["AllowedDomains"];
+            /** @description Presets of such names, beside `allowedDomains`. */
+            packageManagers?: components["schemas"]["PackageManagers"];
             /**
              * @description Whether nothing in it runs until it is resumed.
              * @default false
@@ -1330,6 +1365,7 @@ export interface components {
              * @default false
              */
             login?: boolean;
+            in?: components["schemas"]["In"];
             permissions?: components["schemas"]["Tags"];
             allowedDomains?: components["schemas"]["AllowedDomains"];
             packageManagers?: components["schemas"]["PackageManagers"];
@@ -1466,10 +1502,11 @@ export interface components {
              * @description `noNetwork`: the command had no network, and failed because it tried to reach something, or ran out of time,
              *     for whatever reason. `readOnly`: it failed and tried to write where it may not. `leftovers`: processes that it
              *     left running were ended. `outOfMemory`, `outOfProcesses`: its container's memory ran out, or it could start no
-             *     more processes. `noSpace`: a place was full. Later versions may add kinds.
+             *     more processes. `noSpace`: a place was full. `restarted`: its persistent sandbox had to be started again
+             *     from the home before it: what ran there is gone. Later versions may add kinds.
              * @enum {string}
              */
-            kind: "noNetwork" | "readOnly" | "leftovers" | "outOfMemory" | "outOfProcesses" | "noSpace";
+            kind: "noNetwork" | "readOnly" | "leftovers" | "outOfMemory" | "outOfProcesses" | "noSpace" | "restarted";
             /** @description What happened, and what to do about it, for people and agents. */
             message: string;
             /** @description Of `leftovers`: command lines of processes that were ended. */
@@ -1482,6 +1519,8 @@ export interface components {
             limit?: string;
             /** @description That setting's value, such as `512Mi`. */
             value?: string;
+            /** @description Of `restarted`: why. */
+            reason?: string;
         };
         /** @description A Result with the command's output. */
         Output: components["schemas"]["Result"] & {
@@ -1801,6 +1840,7 @@ export interface components {
         Done: Record<string, never>;
         /** @description The grants of an exec, and the names that it wants to reach. */
         Explain: {
+            in?: components["schemas"]["In"];
             permissions?: components["schemas"]["Tags"];
             allowedDomains?: components["schemas"]["AllowedDomains"];
             packageManagers?: components["schemas"]["PackageManagers"];

@@ -58,6 +58,9 @@ const (
 	CloseInput Verb = "closeInput"
 	Resize     Verb = "resize"
 	Signal     Verb = "signal"
+	// End ends a command, what is below it and its session: with SIGTERM and, after GraceMs, with
+	// SIGKILL. It is answered at once. An older agent breaks the stream.
+	End Verb = "end"
 	// Written asks how much the root filesystem has taken. An older agent answers FaultMissing, as
 	// for a command.
 	Written Verb = "written"
@@ -67,6 +70,9 @@ const (
 	// MakeMissing makes what is missing in a directory of root's, and gives it to the tenant. An
 	// older agent answers FaultMissing.
 	MakeMissing Verb = "make"
+	// Idle asks whether nothing runs but what belongs to the agent. An older agent answers
+	// FaultMissing.
+	Idle Verb = "idle"
 	// LookUp looks Paths up as the tenant. An older agent answers FaultMissing.
 	LookUp Verb = "lookUp"
 )
@@ -80,9 +86,11 @@ type Request struct {
 	// Run is what to begin, under Tag.
 	Run *Run `json:"run,omitempty"`
 	// Length is how many bytes of input follow.
-	Length int        `json:"length,omitempty"`
-	Signal int        `json:"signal,omitempty"`
-	Size   *specs.Box `json:"size,omitempty"`
+	Length int `json:"length,omitempty"`
+	Signal int `json:"signal,omitempty"`
+	// GraceMs is for End, in milliseconds.
+	GraceMs int64      `json:"graceMs,omitempty"`
+	Size    *specs.Box `json:"size,omitempty"`
 	// Make is for MakeMissing.
 	Make *Make `json:"make,omitempty"`
 	// Paths are for LookUp.
@@ -108,6 +116,9 @@ type Run struct {
 	// TimeoutMs is after how many milliseconds the command is killed with all that is below it; 0
 	// means never.
 	TimeoutMs int64 `json:"timeoutMs,omitempty"`
+	// Waits makes the command wait for a follower that takes nothing, for as long as it follows.
+	// Without it such a follower is cut off after a while. An older agent cuts off.
+	Waits bool `json:"waits,omitempty"`
 	// Note is for the service's own use, and is returned in lists.
 	Note json.RawMessage `json:"note,omitempty"`
 }
@@ -126,8 +137,13 @@ type Answer struct {
 	PID     int        `json:"pid,omitempty"`
 	Fault   wire.Fault `json:"fault,omitempty"`
 	Message string     `json:"message,omitempty"`
+	// Code is what a shell would report of a command that could not be started. An older agent says
+	// 0.
+	Code int `json:"code,omitempty"`
 	// Lost is how many bytes of output are missing here.
 	Lost int64 `json:"lost,omitempty"`
+	// Idle is the answer to the verb.
+	Idle bool `json:"idle,omitempty"`
 	// Terminal says for Begin and Follow whether the command has a terminal. An older agent does
 	// not say: nil.
 	Terminal *bool `json:"terminal,omitempty"`

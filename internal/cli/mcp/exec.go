@@ -8,6 +8,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/client"
 )
 
@@ -20,10 +21,13 @@ type ExecInput struct {
 
 // execText describes exec.
 func (s *Server) execText() string {
+	leftovers := "Start what takes longer, or must go on, with process_start, and wait for it with process_wait: whatever a command leaves running ends with it. "
+	if s.cfg.Persistent {
+		leftovers = "What it leaves running goes on, without its output: redirect that to a file. "
+	}
 	return fmt.Sprintf(
-		"Run a command line in the sandbox and return what it prints and how it ends. It may take 30 s, or what timeoutMs says, %s at most. "+
-			"Start what takes longer, or must go on, with process_start, and wait for it with process_wait: whatever a command leaves running ends with it. ",
-		s.cfg.MaxTimeout)
+		"Run a command line in the sandbox and return what it prints and how it ends. It may take 30 s, or what timeoutMs says, %s at most. ",
+		s.cfg.MaxTimeout) + leftovers
 }
 
 // runExec runs a command. When ctx ends because the client has cancelled the request, so does the
@@ -35,6 +39,9 @@ func (s *Server) runExec(ctx context.Context, req *mcp.CallToolRequest,
 		return nil, err
 	}
 	e.TimeoutMs = in.TimeoutMs
+	if s.cfg.Persistent && in.asksForNothing() {
+		e.In = types.InSandbox
+	}
 	var stdout, stderr clipped
 	streams := client.Streams{Stdout: &stdout, Stderr: &stderr}
 	if in.Stdin != "" {

@@ -27,7 +27,9 @@ type Config struct {
 	Client *client.Client
 	// Sandbox is the id of the registered sandbox that calls go to.
 	Sandbox string
-	Bounds  Bounds
+	// Persistent says that it is one machine, in which commands run that ask for nothing.
+	Persistent bool
+	Bounds     Bounds
 	// MaxTimeout is the longest that a command may take, as the service says.
 	MaxTimeout time.Duration
 	// Version is told to clients.
@@ -213,9 +215,13 @@ func (s *Server) instructions() string {
 func (s *Server) what() string {
 	b := s.cfg.Bounds
 	var text strings.Builder
-	fmt.Fprintf(&text,
-		"The working directory is %s. A call gets only what it asks for: without permissions it reads the home, writes only to /tmp, and has no network. ",
-		b.WorkingDir)
+	fmt.Fprintf(&text, "The working directory is %s. ", b.WorkingDir)
+	if s.cfg.Persistent {
+		text.WriteString(
+			"exec runs in one machine, which has all that is granted here and goes on between the calls: what a command leaves running stays, such as a server for localhost. With permissions, exec has a container of its own with just these instead, and so have processes. There: ")
+	}
+	text.WriteString(
+		"A call gets only what it asks for: without permissions it reads the home, writes only to /tmp, and has no network. ")
 	if len(b.Grants) == 0 {
 		text.WriteString("This sandbox grants no permissions. ")
 	} else {

@@ -102,7 +102,7 @@ func (m *Member) Router() *forward.Router { return m.router }
 // workload is a kind of what goes on without its caller. It moves with its user, whose seat one
 // host holds.
 type workload interface {
-	// Due returns users, or sandboxes that are users, for whom some host has to act.
+	// Due returns users, of whom some are clients' sandboxes, for whom some host has to act.
 	Due() []string
 	// Adopt takes over what a user has, once this host holds the user.
 	Adopt(user string) error

@@ -30,7 +30,7 @@ func (m *Membership) persistentBox() (cipher.AEAD, error) {
 }
 
 // Write implements persistent.Shared.
-func (r persistentRecords) Write(id string, text []byte) (int64, error) {
+func (r persistentRecords) Write(user, id string, text []byte) (int64, error) {
 	if text != nil {
 		box, err := r.persistentBox()
 		if err != nil {
@@ -39,25 +39,25 @@ func (r persistentRecords) Write(id string, text []byte) (int64, error) {
 		text = box.Seal(nil, nil, text, []byte(id))
 	}
 	change := cluster.Change{Kind: forward.Persistent, Name: id, Value: text}
-	revision, err := r.cluster.Write(r.cluster.Leased(), id, change)
+	revision, err := r.cluster.Write(r.cluster.Leased(), user, change)
 	if cerrdefs.IsUnavailable(err) { // the etcd member may be lost, and a retry goes to another; writing twice is harmless
-		revision, err = r.cluster.Write(r.cluster.Leased(), id, change)
+		revision, err = r.cluster.Write(r.cluster.Leased(), user, change)
 	}
 	return revision, err
 }
 
 // Seat implements persistent.Shared.
-func (r persistentRecords) Seat(id string) (host string, epoch int64) {
-	if seat, held := r.cluster.Seat(id); held && seat.Host == r.cluster.Host() {
+func (r persistentRecords) Seat(user string) (host string, epoch int64) {
+	if seat, held := r.cluster.Seat(user); held && seat.Host == r.cluster.Host() {
 		epoch = seat.Epoch
 	}
 	return r.cluster.Host(), epoch
 }
 
 // Leased implements persistent.Shared.
-func (r persistentRecords) Leased(id string, epoch int64) bool {
-	seat, held := r.cluster.Seat(id)
-	return held && seat.Epoch == epoch && r.MayStart(id) == nil
+func (r persistentRecords) Leased(user string, epoch int64) bool {
+	seat, held := r.cluster.Seat(user)
+	return held && seat.Epoch == epoch && r.MayStart(user) == nil
 }
 
 // Known implements persistent.Shared.

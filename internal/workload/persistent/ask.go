@@ -111,9 +111,9 @@ func faultOf(a control.Answer) error {
 	case wire.FaultNone:
 		return nil
 	case wire.FaultCwd:
-		return errs.Invalid("cannot run in cwd %q", message)
+		return startFault{errs.Invalid("cannot run in cwd %q", message), a}
 	case wire.FaultCommand:
-		return errs.Invalid("cannot run the command: %q", message)
+		return startFault{errs.Invalid("cannot run the command: %q", message), a}
 	case control.FaultMissing:
 		return errs.NotFound("there is no such process")
 	case control.FaultMany:

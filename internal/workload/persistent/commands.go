@@ -170,10 +170,11 @@ func (b *Sandbox) follow(ctx context.Context, r control.Request) (*Reader, error
 
 // takeCommand counts another command of the sandbox, until done is called.
 func (b *Sandbox) takeCommand() (done func(), err error) {
-	if _, err := b.entry.of.cfg.Planner.Sandboxes().Find(b.entry.id); err != nil {
+	r := b.entry.recorded()
+	if _, err := b.entry.of.cfg.Planner.Sandboxes().Find(r.box()); err != nil {
 		return nil, err
 	}
-	account := quota.Account{User: b.entry.id, Token: b.owner}
+	account := quota.Account{User: r.user(), Token: b.owner}
 	return b.entry.of.cfg.Quotas.Take(account, quota.Commands, 1)
 }
 

@@ -58,6 +58,7 @@ func (e *entry) left(pid int, c *counted, ended bool) {
 	if c == nil || e.commands[pid] != c {
 		return
 	}
+	e.used = time.Now()
 	if c.followers--; ended {
 		delete(e.commands, pid)
 		c.give()
@@ -119,9 +120,13 @@ func (s *Sandboxes) recount() {
 		if asks {
 			e.counting = true
 		}
+		freezes := e.mayFreeze(time.Now())
 		e.mu.Unlock()
-		if asks {
+		switch {
+		case asks:
 			s.work.Go(e.recountOne)
+		case freezes:
+			s.work.Go(e.freeze)
 		}
 	}
 }

@@ -68,15 +68,17 @@ type Network struct {
 	// Allow lists patterns of names, as in allowedDomains, and Deny patterns of names to exclude
 	// again. Addresses and ranges are reached whatever the name, except for narrower ones in
 	// DenyAddresses. With neither names nor addresses nothing is reached.
-	Allow         []string `json:"allow,omitempty"`
-	Deny          []string `json:"deny,omitempty"`
+	Allow []string `json:"allow,omitempty"`
+	Deny  []string `json:"deny,omitempty"`
+	// Presets are package managers whose names are allowed, beside Allow.
+	Presets       []string `json:"presets,omitempty"`
 	Addresses     []string `json:"addresses,omitempty"`
 	DenyAddresses []string `json:"denyAddresses,omitempty"`
 }
 
 func (n Network) persistent() plan.Persistent {
 	return plan.Persistent{NoNetwork: n.None, Allow: n.Allow, Deny: n.Deny,
-		AllowAddresses: n.Addresses, DenyAddresses: n.DenyAddresses}
+		PackageManagers: n.Presets, AllowAddresses: n.Addresses, DenyAddresses: n.DenyAddresses}
 }
 
 // plan returns what a container is created from.

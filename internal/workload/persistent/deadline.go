@@ -126,8 +126,9 @@ func (e *entry) setEnding(ending bool, retry time.Time) {
 func (e *entry) untilDue(now time.Time) (wait time.Duration, due bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	orphan, differs := e.strays()
 	switch r := e.record; {
-	case e.gone, e.state() == StateEnded, r.timeHasCome(now):
+	case e.gone, e.state() == StateEnded, r.timeHasCome(now), orphan, differs:
 		return 0, true
 	case r.Deadline.IsZero() || r.Paused:
 		return never, false
@@ -152,7 +153,8 @@ func (e *entry) isLost(container string) (bool, error) {
 	}) {
 		return false, err
 	}
-	return e.of.cfg.Shared == nil || e.of.cfg.Shared.Leased(e.id, e.recorded().Epoch), nil
+	r := e.recorded()
+	return e.of.cfg.Shared == nil || e.of.cfg.Shared.Leased(r.user(), r.Epoch), nil
 }
 
 // hasEnded is the event that a sandbox was ended or paused at its deadline, or was removed because
@@ -181,11 +183,12 @@ func (e *entry) end() bool {
 	e.mu.Lock()
 	r, gone, container, ended, isTime := e.record, e.gone, e.container, e.state() == StateEnded,
 		e.record.timeHasCome(time.Now())
+	orphan, differs := e.strays()
 	e.mu.Unlock()
 	told := hasEnded{sandbox: e.id}
 	var err error
 	switch {
-	case gone || isTime && r.OnDeadline == Kill:
+	case gone || orphan || isTime && r.OnDeadline == Kill:
 		err = e.remove()
 	case ended:
 		if told.lost, err = e.isLost(container); err == nil && !told.lost {
@@ -200,13 +203,15 @@ func (e *entry) end() bool {
 	case isTime:
 		told.paused = true
 		err = e.pauseNow()
+	case differs:
+		err = (&Sandbox{entry: e}).conform(e.of.life)
 	default:
 		return true // it has been changed meanwhile
 	}
 	if err != nil && e.of.life.Err() == nil {
 		e.of.cfg.Log.Error().Err(err).Str("sandbox", e.id).
 			Msg("cannot end a sandbox whose time has come, or whose container is lost; trying again")
-	} else if err == nil {
+	} else if err == nil && r.Of == nil {
 		e.of.cfg.Events.Tell(e.of.life, "", told)
 	}
 	return err == nil

@@ -7,7 +7,8 @@ import (
 )
 
 // A sandbox whose container ran out of memory has lost what ran there, and its root filesystem. Its
-// home stays, and the next call starts it again from that, as after a lost host.
+// home stays, and the next call starts it again from that, as after a lost host. A registered
+// sandbox goes on like that whatever its container was lost by.
 
 // whyEnded returns the limit that has ended a container of a sandbox; nil for none. Everybody who
 // asks hears the same.
@@ -52,39 +53,46 @@ func (e *entry) keepHome() {
 	}
 }
 
-// keepsHome reports whether a sandbox that has ended goes on from its home, which it does if its
-// container ran out of memory. If the rest of the container cannot be removed, the sandbox has not
-// moved yet, and that is tried again. entry.changing is held.
+// keepsHome reports whether a sandbox that has ended goes on from its home. entry.changing is held.
 func (e *entry) keepsHome(container string) bool {
-	if e.recorded().From == nil {
+	r, words := e.recorded(), "lost, as when Docker is restarted"
+	if r.From == nil {
 		return false // an earlier service made it, and has not recorded of what
 	}
-	found := e.whyEnded(container)
-	if found == nil {
+	switch found := e.whyEnded(container); {
+	case found != nil:
+		words = found.Error()
+	case r.Of == nil:
 		return false
 	}
+	if err := e.loses(container, words); err != nil {
+		e.of.cfg.Log.Error().Err(err).Str("sandbox", e.id).
+			Msg("cannot give up the container of a sandbox that goes on from its home; trying again")
+	}
+	return true
+}
+
+// loses gives up a sandbox's container; the next call starts the sandbox again from its home. After
+// an error the sandbox has not moved yet. entry.changing is held.
+func (e *entry) loses(container, words string) error {
 	ctx, cancel := context.WithTimeout(e.of.life, removalLimit)
 	defer cancel()
-	words := found.Error()
-	mark := func(r *record) { r.OutOfMemory = &words }
+	mark := func(r *record) { r.Lost = &words }
 	err := e.change(mark)
 	if err != nil && e.of.cfg.Shared == nil {
 		// As on a full disk. The container stays until this can be recorded, or the next service
 		// would find none, and take the sandbox for lost.
 		e.must(mark)
 		e.goesOnFromHome(container, words)
-		return true
+		return nil
 	}
-	if err == nil {
+	if err == nil && container != "" {
 		err = e.of.cfg.Executor.RemoveProcess(ctx, container)
 	}
-	if err != nil {
-		e.of.cfg.Log.Error().Err(err).Str("sandbox", e.id).
-			Msg("cannot give up the container of a sandbox that ran out of memory; trying again")
-		return true
+	if err == nil {
+		e.goesOnFromHome("", words)
 	}
-	e.goesOnFromHome("", words)
-	return true
+	return err
 }
 
 // goesOnFromHome makes the next call start the sandbox again. left is the container that is still

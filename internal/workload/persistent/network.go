@@ -19,41 +19,44 @@ import (
 // is of class FailedPrecondition if the sandbox was created without a network, or if it is
 // restricted to names and is to have all of the network.
 func (b *Sandbox) SetNetwork(ctx context.Context, n Network) error {
-	return b.changes(func() error {
-		before := b.entry.recorded()
-		if n.None || before.Network.None {
-			return fmt.Errorf(
-				"a sandbox has a network from the start or never: allow nothing, or make another sandbox: %w",
-				cerrdefs.ErrFailedPrecondition)
-		}
-		box, err := b.entry.of.cfg.Planner.Sandboxes().Find(b.entry.id)
-		if err != nil {
-			return err
-		}
-		reach, err := b.entry.of.cfg.Planner.PersistentEgress(box, n.persistent())
-		if err != nil {
-			return err
-		}
-		if b.entry.hasMoved() {
-			return b.entry.change(func(r *record) { r.Network, r.Reach = n, &reach })
-		}
-		container, _, err := b.container(ctx)
-		if err != nil {
-			return err
-		}
-		// While it is not known which of the two applies, a service that starts lets the sandbox
-		// reach nothing.
-		set := func(n Network, reach *dockerexec.Egress) error {
-			return b.entry.change(func(r *record) { r.Network, r.Reach = n, reach })
-		}
-		if err := set(before.Network, nil); err != nil {
-			return err
-		}
-		if err := b.entry.of.cfg.Executor.SetEgress(ctx, container, reach); err != nil {
-			return errors.Join(err, set(before.Network, before.Reach))
-		}
-		return set(n, &reach)
-	})
+	return b.changes(func() error { return b.setNetwork(ctx, n) })
+}
+
+// setNetwork is SetNetwork with entry.changing held.
+func (b *Sandbox) setNetwork(ctx context.Context, n Network) error {
+	before := b.entry.recorded()
+	if n.None || before.Network.None {
+		return fmt.Errorf(
+			"a sandbox has a network from the start or never: allow nothing, or make another sandbox: %w",
+			cerrdefs.ErrFailedPrecondition)
+	}
+	box, err := b.entry.of.cfg.Planner.Sandboxes().Find(before.box())
+	if err != nil {
+		return err
+	}
+	reach, err := b.entry.of.cfg.Planner.PersistentEgress(box, n.persistent())
+	if err != nil {
+		return err
+	}
+	if b.entry.hasMoved() {
+		return b.entry.change(func(r *record) { r.Network, r.Reach = n, &reach })
+	}
+	container, _, err := b.container(ctx)
+	if err != nil {
+		return err
+	}
+	// While it is not known which of the two applies, a service that starts lets the sandbox
+	// reach nothing.
+	set := func(n Network, reach *dockerexec.Egress) error {
+		return b.entry.change(func(r *record) { r.Network, r.Reach = n, reach })
+	}
+	if err := set(before.Network, nil); err != nil {
+		return err
+	}
+	if err := b.entry.of.cfg.Executor.SetEgress(ctx, container, reach); err != nil {
+		return errors.Join(err, set(before.Network, before.Reach))
+	}
+	return set(n, &reach)
 }
 
 // Egress returns what a sandbox's container may reach, for a container that an earlier service
@@ -141,7 +144,7 @@ func (b *Sandbox) diskUsage(ctx context.Context) (used, free int64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if time.Since(d.at) >= countDiskEvery {
-		if d.used, d.free, err = b.entry.of.cfg.Planner.Files().Usage(ctx, b.entry.id); err == nil {
+		if d.used, d.free, err = b.entry.of.cfg.Planner.Files().Usage(ctx, b.entry.recorded().user()); err == nil {
 			d.used += b.written(ctx)
 			d.at = time.Now()
 		}

@@ -1,11 +1,16 @@
-// Package persistent manages the persistent sandboxes. Each is a user with a home of its own and
-// one container with one Spec, from Create to Kill or to its deadline. Its commands, and what they
-// leave behind, go on when their call or the service ends. It belongs to the caller's token by
-// which it was created; for everybody else it does not exist. The package registers a sandbox and
-// has its container planned as the facade does for a call, below which it is: file calls go to the
-// facade, under the sandbox's id.
+// Package persistent manages the persistent sandboxes. Each has one container. Its commands, and
+// what they leave behind, go on when their call or the service ends. There are two kinds:
 //
-// persistent.go finds sandboxes, create.go creates them, and sandbox.go operates on one. record.go
+//   - A client's is a user with a home of its own, from Create to Kill or to its deadline. It
+//     belongs to the caller's token by which it was created; for everybody else it does not exist.
+//     The package registers it and has its container planned as the facade does for a call, below
+//     which it is: file calls go to the facade, under the sandbox's id.
+//   - A registered one is a sandbox of a user, whose registration says that it is persistent: its
+//     container has all that the sandbox holds. The first call makes it, and it goes with its
+//     registration; it has no deadline. Whatever it has lost, it goes on from its home.
+//
+// persistent.go finds sandboxes, create.go creates those of clients, registered.go has what differs
+// for registered ones, exec.go runs a call's command there, and sandbox.go operates on one. record.go
 // defines the record, on disk or with the other hosts of a cluster: shared.go has what differs
 // there. deadline.go keeps deadlines. ask.go talks to the container's first process (package
 // control), commands.go and reader.go do so about commands, and counts.go counts those.
@@ -115,6 +120,8 @@ type Sandboxes struct {
 	wake   chan struct{} // holds a value when a deadline has changed
 	ends   *fair.Pool    // of those that are ended at a time, by owner
 
+	freezeAfter atomic.Int64 // a time.Duration
+
 	again   atomic.Bool // the containers are to be looked for again, as something failed
 	looking atomic.Bool // look runs
 
@@ -137,8 +144,8 @@ type Sandboxes struct {
 //   - counted is set by create and begin, as nothing runs then, by uncount, and by recountOne. Open,
 //     Adopt (if place is here), unsure and a recount that fails clear it.
 //   - counting is set by recount until recountOne is done.
-//   - removed is set by Apply, in a cluster, never if place is elsewhere. Release forgets the entry
-//     then. A new record clears it.
+//   - removed is set by Apply, in a cluster, never if place is elsewhere, and by Of while there is no
+//     record. Release forgets the entry then. A new record clears it.
 type entry struct {
 	of *Sandboxes
 	id string
@@ -152,7 +159,7 @@ type entry struct {
 	gone      bool             // for callers: it is being removed, or not created yet
 	usage     cgroup.Usage     // as it was asked for last
 	disk      diskUsage        // with a lock of its own
-	give      func()           // gives back its place in the quotas
+	give      func()           // gives back its place in the quotas; nil if it has none
 	commands  map[int]*counted // by pid; nil where none is counted
 	counted   bool             // commands has all that run
 	counting  bool             // a recount is under way
@@ -164,7 +171,10 @@ type entry struct {
 	exhaustedIn string
 
 	place place
-	// For a cluster: removed says that the record is gone while this host holds the sandbox.
+	// used is when the last call has ended that ran something in a registered sandbox.
+	used time.Time
+
+	// For a cluster: removed says that there is no record while this host holds the sandbox.
 	// released is the epoch of the record whose container Release has removed, and revision is the
 	// record's.
 	removed  bool
@@ -183,8 +193,8 @@ const (
 	// is known or is looked for; once all are found, one without a container has ended.
 	here
 	// homeOnly is that of one that this host holds and that goes on from its home when it is used:
-	// its container ran out of memory, or this host has come to hold it. A container that is left
-	// of it is removed then.
+	// its container ran out of memory or, for a registered one, is lost or not made yet; or this
+	// host has come to hold it. A container that is left of it is removed then.
 	homeOnly
 )
 
@@ -213,7 +223,7 @@ func Open(cfg Config) (*Sandboxes, error) {
 		give := s.cfg.Quotas.Hold(r.account(), quota.Containers, 1)
 		e := &entry{of: s, id: r.ID, record: r, gone: r.gone(), give: give,
 			commands: map[int]*counted{}, place: here}
-		if r.OutOfMemory != nil {
+		if r.Lost != nil {
 			e.place = homeOnly
 		}
 		s.all[r.ID] = e
@@ -330,10 +340,10 @@ func (s *Sandboxes) Find(owner quota.Token, id string) (*Sandbox, error) {
 	return b, nil
 }
 
-// Any returns a sandbox, whoever created it, if its owner still exists: it is for callers that have
-// proved that they may.
+// Any returns a client's sandbox, whoever created it, if its owner still exists: it is for callers
+// that have proved that they may.
 func (s *Sandboxes) Any(id string) (*Sandbox, error) {
-	if e := s.entry(id); e != nil {
+	if e := s.entry(id); e != nil && e.recorded().Of == nil {
 		e.keepHome()
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -344,13 +354,13 @@ func (s *Sandboxes) Any(id string) (*Sandbox, error) {
 	return nil, errs.NotFound("there is no sandbox %.64q", id)
 }
 
-// List returns an owner's sandboxes, the oldest first.
+// List returns the sandboxes of clients with an owner's token, the oldest first.
 func (s *Sandboxes) List(owner quota.Token) []Info {
-	return s.list(func(r record) bool { return r.Owner == owner.Name })
+	return s.list(func(r record) bool { return r.Of == nil && r.Owner == owner.Name })
 }
 
-// All returns everybody's sandboxes, the oldest first.
-func (s *Sandboxes) All() []Info { return s.list(func(record) bool { return true }) }
+// All returns all clients' sandboxes, the oldest first.
+func (s *Sandboxes) All() []Info { return s.list(func(r record) bool { return r.Of == nil }) }
 
 func (s *Sandboxes) list(match func(record) bool) []Info {
 	s.mu.Lock()

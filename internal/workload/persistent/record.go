@@ -15,8 +15,9 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// recordVersion is the version of a record's form on disk.
-const recordVersion = 1
+// recordVersion is the version of a record's form on disk. That of a registered sandbox has
+// registeredVersion, because a service that knows only the first would take it for a client's.
+const recordVersion, registeredVersion = 1, 2
 
 // record is a sandbox on disk. It may hold secrets, in Env and Note.
 type record struct {
@@ -47,11 +48,15 @@ type record struct {
 	Removing bool `json:"removing,omitempty"`
 
 	// From is what to create the container from again, and Moved is about the last time that this
-	// happened. OutOfMemory says that it is to happen, in the words for whoever used the container,
-	// which is gone.
-	From        *Template `json:"from,omitempty"`
-	Moved       *Moved    `json:"moved,omitempty"`
-	OutOfMemory *string   `json:"outOfMemory,omitempty"`
+	// happened. Lost says that it is to happen, and why, in the words for whoever used the
+	// container, which is gone.
+	From  *Template `json:"from,omitempty"`
+	Moved *Moved    `json:"moved,omitempty"`
+	Lost  *string   `json:"outOfMemory,omitempty"`
+
+	// Of is the registered sandbox whose container this is; nil for a sandbox of a client, which has
+	// made its user and its registration.
+	Of *registered `json:"of,omitempty"`
 
 	// For a cluster: the host that created the container, and the epoch of its seat then.
 	Host  string `json:"host,omitempty"`
@@ -63,7 +68,23 @@ func (r record) gone() bool { return !r.Made || r.Removing }
 
 // account is what the sandbox counts against when its owner's bounds are not asked.
 func (r record) account() quota.Account {
-	return quota.Account{User: r.ID, Token: quota.Token{Name: r.Owner}}
+	return quota.Account{User: r.user(), Token: quota.Token{Name: r.Owner}}
+}
+
+// user returns the user whose home the sandbox has.
+func (r record) user() string {
+	if r.Of != nil {
+		return r.Of.User
+	}
+	return r.ID
+}
+
+// box returns the id of the registered sandbox.
+func (r record) box() string {
+	if r.Of != nil {
+		return r.Of.ID
+	}
+	return r.ID
 }
 
 // idPattern matches what NewID returns.
@@ -71,7 +92,7 @@ var idPattern = regexp.MustCompile(`^[a-z][a-z0-9]{19}$`)
 
 func (r record) validate() error {
 	switch {
-	case r.Version != recordVersion:
+	case r.Version != recordVersion && (r.Version != registeredVersion || r.Of == nil):
 		return fmt.Errorf("version %d is not known", r.Version)
 	case !idPattern.MatchString(r.ID):
 		return fmt.Errorf("%q is not the id of a sandbox", r.ID)
@@ -110,7 +131,7 @@ func parse(id string, text []byte) (r record, err error) {
 func (e *entry) write(r record) error {
 	text, err := json.Marshal(r)
 	if err == nil && e.of.cfg.Shared != nil {
-		err = e.share(text)
+		err = e.share(r.user(), text)
 	} else if err == nil {
 		err = e.of.records().Write(r.ID, text)
 	}
@@ -152,25 +173,25 @@ func (e *entry) must(how func(*record)) {
 }
 
 // forget removes a sandbox's record.
-func (s *Sandboxes) forget(id string) error {
-	if err := s.removeRecord(id); err != nil {
+func (s *Sandboxes) forget(r record) error {
+	if err := s.removeRecord(r); err != nil {
 		return fmt.Errorf("cannot remove the record of a sandbox: %w", errs.WithoutPath(err))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.all, id)
-	if s.cfg.Shared != nil {
-		s.leaving[id] = true
+	delete(s.all, r.ID)
+	if s.cfg.Shared != nil && r.Of == nil {
+		s.leaving[r.ID] = true
 	}
 	return nil
 }
 
-func (s *Sandboxes) removeRecord(id string) error {
+func (s *Sandboxes) removeRecord(r record) error {
 	if s.cfg.Shared != nil {
-		_, err := s.cfg.Shared.Write(id, nil)
+		_, err := s.cfg.Shared.Write(r.user(), r.ID, nil)
 		return err
 	}
-	return s.records().Remove(id)
+	return s.records().Remove(r.ID)
 }
 
 func (s *Sandboxes) records() durable.Records { return durable.Records{Dir: s.cfg.Dir} }

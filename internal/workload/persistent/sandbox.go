@@ -101,9 +101,13 @@ func (b *Sandbox) changes(do func() error) error {
 	b.entry.changing.Lock()
 	defer b.entry.changing.Unlock()
 	b.entry.mu.Lock()
-	gone := b.entry.gone
+	gone, of := b.entry.gone, b.entry.record.Of
 	b.entry.mu.Unlock()
-	if gone {
+	switch {
+	case gone && of != nil:
+		return fmt.Errorf("the container of sandbox %q is being removed: try again: %w", of.ID,
+			cerrdefs.ErrUnavailable)
+	case gone:
 		return errs.NotFound("there is no sandbox %.64q", b.entry.id)
 	}
 	return do()
@@ -302,7 +306,8 @@ func (b *Sandbox) Dial(ctx context.Context, port int) (session.PortConn, error) 
 	})
 }
 
-// Kill removes the sandbox and all that it has. When it returns, even with an error, the sandbox is
+// Kill removes the sandbox and all that it has; the home and the registration of a registered one
+// stay. When it returns, even with an error, the sandbox is
 // gone for callers; what could not be removed is tried again.
 func (b *Sandbox) Kill(ctx context.Context) error {
 	return b.changes(func() error { return b.entry.remove() })
@@ -337,17 +342,30 @@ func (e *entry) remove() error {
 	e.mu.Lock()
 	e.countNoMore()
 	e.mu.Unlock()
-	e.give()               // what is left are files
+	e.giveBack()           // what is left are files
 	if unrecorded != nil { // another host may have it by now, with its files
 		return unrecorded
 	}
-	if err := e.of.cfg.Planner.Files().RemoveUser(e.of.cfg.Trash, r.ID); err != nil {
-		return err
+	if r.Of == nil {
+		if err := e.of.cfg.Planner.Files().RemoveUser(e.of.cfg.Trash, r.ID); err != nil {
+			return err
+		}
+		if err := e.of.unregister(ctx, r.ID); err != nil {
+			return err
+		}
 	}
-	if err := e.of.unregister(ctx, r.ID); err != nil {
-		return err
+	return e.of.forget(r)
+}
+
+// giveBack gives back the sandbox's place in the quotas, if it has one.
+func (e *entry) giveBack() {
+	e.mu.Lock()
+	give := e.give
+	e.give = nil
+	e.mu.Unlock()
+	if give != nil {
+		give()
 	}
-	return e.of.forget(r.ID)
 }
 
 // unregister forgets a sandbox's user. Processes that other callers have started there go on.

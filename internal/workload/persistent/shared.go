@@ -4,29 +4,31 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
-// In a cluster, one host holds a sandbox. All hosts have its record, but only the holder has its
+// In a cluster, one host holds a user, and with the user the sandbox. All hosts have its record, but only the holder has its
 // container, changes it and keeps its deadline. When another host comes to hold it, the container
 // is gone with all that was in it but the home: a new one is created when it is needed.
 
 // Shared keeps the records of a cluster's sandboxes. Each host receives them through Apply.
 type Shared interface {
-	// Write replaces the record of a sandbox, or removes it where text is nil, and returns its
-	// revision. It fails unless this host holds the sandbox.
-	Write(id string, text []byte) (revision int64, err error)
-	// Seat returns this host's name, and the epoch of a sandbox's seat; 0 if this host does not
-	// hold it.
-	Seat(id string) (host string, epoch int64)
-	// Leased reports whether this host holds a sandbox's seat of that epoch, under the lease that
-	// it has now: nobody else has ended what it ran there.
-	Leased(id string, epoch int64) bool
+	// Write replaces the record of a user's sandbox, or removes it where text is nil, and returns
+	// its revision. It fails unless this host holds the user.
+	Write(user, id string, text []byte) (revision int64, err error)
+	// Seat returns this host's name, and the epoch of a user's seat; 0 if this host does not hold
+	// it.
+	Seat(user string) (host string, epoch int64)
+	// Leased reports whether this host holds a user's seat of that epoch, under the lease that it
+	// has now: nobody else has ended what it ran there.
+	Leased(user string, epoch int64) bool
 	// Known reports whether all existing records and seats are known.
 	Known() bool
 }
@@ -39,13 +41,21 @@ type Moved struct {
 	At   time.Time `json:"at"`
 }
 
+// why says why the sandbox was started again.
+func (m Moved) why() string {
+	if m.Why != "" {
+		return "its container was " + m.Why
+	}
+	return fmt.Sprintf("its host %q was lost, or gave it up", m.From)
+}
+
 // seated records the seat of a sandbox that is to be created, and what it is created from.
 func (s *Sandboxes) seated(r *record, from Template) error {
 	r.From = &from
 	if s.cfg.Shared == nil {
 		return nil
 	}
-	if r.Host, r.Epoch = s.cfg.Shared.Seat(r.ID); r.Epoch == 0 {
+	if r.Host, r.Epoch = s.cfg.Shared.Seat(r.user()); r.Epoch == 0 {
 		return fmt.Errorf("this host does not hold the sandbox that it is to create: try again: %w",
 			cerrdefs.ErrUnavailable)
 	}
@@ -53,11 +63,11 @@ func (s *Sandboxes) seated(r *record, from Template) error {
 }
 
 // share writes a shared record.
-func (e *entry) share(text []byte) error {
-	revision, err := e.of.cfg.Shared.Write(e.id, text)
+func (e *entry) share(user string, text []byte) error {
+	revision, err := e.of.cfg.Shared.Write(user, e.id, text)
 	if err == nil {
 		e.mu.Lock()
-		e.revision = max(e.revision, revision)
+		e.revision, e.removed = max(e.revision, revision), false
 		e.mu.Unlock()
 	}
 	return err
@@ -79,7 +89,7 @@ func (s *Sandboxes) Apply(id string, text []byte, revision int64) {
 	defer s.mu.Unlock()
 	e := s.all[id]
 	if e == nil && text != nil {
-		e = &entry{of: s, id: id, give: func() {}, counted: true}
+		e = &entry{of: s, id: id, counted: true}
 		s.all[id] = e
 	}
 	if e == nil {
@@ -105,44 +115,61 @@ func (s *Sandboxes) Apply(id string, text []byte, revision int64) {
 	}
 }
 
-// Adopt takes over a sandbox that this host holds from now on. Its container is found if it was
-// created under this same seat.
-func (s *Sandboxes) Adopt(id string) error {
-	e := s.entry(id)
-	if e == nil {
-		return nil
+// of returns the sandboxes of a user. A client's sandbox is a user.
+func (s *Sandboxes) of(user string) []*entry {
+	return slices.DeleteFunc(s.entries(), func(e *entry) bool {
+		return e.recorded().user() != user
+	})
+}
+
+// Adopt takes over the sandboxes of a user whom this host holds from now on. A container is found
+// if it was created under this same seat.
+func (s *Sandboxes) Adopt(user string) error {
+	_, epoch := s.cfg.Shared.Seat(user)
+	for _, e := range s.of(user) {
+		if err := e.adopt(epoch); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+func (e *entry) adopt(epoch int64) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	_, epoch := s.cfg.Shared.Seat(id)
 	if e.place != elsewhere {
 		if e.place == here && e.record.Epoch != epoch { // what is known here is of an earlier seat
-			return fmt.Errorf("cannot take over sandbox %q again before it was released: %w", id,
+			return fmt.Errorf("cannot take over sandbox %q again before it was released: %w", e.id,
 				cerrdefs.ErrUnavailable)
 		}
 		return nil
 	}
-	give := s.cfg.Quotas.Hold(e.record.account(), quota.Containers, 1)
-	e.commands = map[int]*counted{}
-	e.give, e.gone = give, e.record.gone()
-	if e.record.Epoch != epoch || e.record.Epoch == e.released || e.record.OutOfMemory != nil {
+	e.give = e.of.cfg.Quotas.Hold(e.record.account(), quota.Containers, 1)
+	e.commands, e.gone = map[int]*counted{}, e.record.gone()
+	if e.record.Epoch != epoch || e.record.Epoch == e.released || e.record.Lost != nil {
 		e.place, e.counted = homeOnly, true
-		s.again.Store(true) // an earlier container may be left
+		e.of.again.Store(true) // an earlier container may be left
 	} else {
 		e.place, e.counted = here, false
-		s.sought.Add(1)
+		e.of.sought.Add(1)
 	}
-	s.rouse()
+	e.of.rouse()
 	return nil
 }
 
-// Release ends what runs of a sandbox that this host will no longer hold. Its record stays as it
-// is.
-func (s *Sandboxes) Release(ctx context.Context, id string) error {
-	e := s.entry(id)
-	if e == nil || !e.isHeld() {
-		return nil
+// Release ends what runs of a user's sandboxes, whom this host will no longer hold. Their records
+// stay as they are.
+func (s *Sandboxes) Release(ctx context.Context, user string) (err error) {
+	for _, e := range s.of(user) {
+		if e.isHeld() {
+			err = errors.Join(err, e.release(ctx))
+		}
 	}
+	return err
+}
+
+func (e *entry) release(ctx context.Context) error {
+	s := e.of
 	e.changing.Lock()
 	defer e.changing.Unlock()
 	e.mu.Lock()
@@ -150,20 +177,20 @@ func (s *Sandboxes) Release(ctx context.Context, id string) error {
 	// from the home has not ended.
 	e.container, e.place, e.released = "", homeOnly, e.record.Epoch
 	e.mu.Unlock()
-	if err := s.removeContainers(ctx, id); err != nil {
+	if err := s.removeContainers(ctx, e.id); err != nil {
 		s.sought.Add(1) // one may be left
 		s.rouse()
 		return err
 	}
+	e.giveBack()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.countNoMore()
-	e.give()
-	e.give, e.place, e.container, e.gone = func() {}, elsewhere, "", e.record.gone()
+	e.place, e.container, e.gone = elsewhere, "", e.record.gone()
 	if e.removed {
-		delete(s.all, id)
+		delete(s.all, e.id)
 	}
 	return nil
 }
@@ -212,7 +239,7 @@ func (s *Sandboxes) whose(c dockerexec.ProcessContainer) (_ *entry, known bool) 
 	e.mu.Lock()
 	place := e.place
 	e.mu.Unlock()
-	_, epoch := s.cfg.Shared.Seat(e.id)
+	_, epoch := s.cfg.Shared.Seat(e.recorded().user())
 	switch {
 	case place == here:
 		return e, true
@@ -255,13 +282,13 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("cannot start sandbox %q again, %s: %w", b.entry.id, r.lostBy(), err)
+			err = fmt.Errorf("cannot start sandbox %q%s: %w", r.box(), r.again(", "), err)
 		}
 	}()
 	// The caller may have gone:
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), beginLimit)
 	defer cancel()
-	if r.OutOfMemory != nil { // it may not have been recorded, and only the old container says so
+	if r.Lost != nil { // it may not have been recorded, and only the old container says so
 		if err := e.change(func(*record) {}); err != nil {
 			return err
 		}
@@ -270,9 +297,11 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 		return err
 	}
 	owner, _ := s.cfg.Owners.Owner(r.Owner)
-	asked := r.From.plan(r.Network, r.Root && s.cfg.Planner.AllowsRoot(), r.Env)
-	made, err := s.plan(ctx, b.entry.id, owner, asked, false)
+	made, note, err := s.planAgain(ctx, r, owner)
 	if err != nil {
+		return err
+	}
+	if err := e.takePlace(ctx, quota.Account{User: r.user(), Token: owner}); err != nil {
 		return err
 	}
 	spec := made.Spec
@@ -282,14 +311,18 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 	}
 	host, epoch := "", int64(0)
 	if s.cfg.Shared != nil {
-		host, epoch = s.cfg.Shared.Seat(b.entry.id)
+		host, epoch = s.cfg.Shared.Seat(r.user())
 	}
 	if err := e.change(func(r *record) {
-		r.Moved = &Moved{From: r.Host, At: time.Now().UTC()}
-		if r.OutOfMemory != nil {
-			r.Moved.Why, r.OutOfMemory = *r.OutOfMemory, nil
+		now := time.Now().UTC()
+		if !r.wasStarted() {
+			r.Started = now
+		} else if r.Moved = (&Moved{From: r.Host, At: now}); r.Lost != nil {
+			r.Moved.Why = *r.Lost
 		}
+		r.Lost = nil
 		r.Host, r.Epoch, r.Reach, r.Root = host, epoch, &spec.Egress, spec.Root
+		note(r)
 		resumed(r)
 	}); err != nil {
 		s.again.Store(true) // for the container, if it cannot be removed
@@ -300,9 +333,11 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 	e.mu.Lock()
 	e.container, e.place, e.released, e.counted = started.ID, here, 0, true
 	e.mu.Unlock()
-	s.cfg.Log.Warn().Str("sandbox", b.entry.id).Str("from", r.Host).Str("to", host).
-		Int64("epoch", epoch).
-		Msg("a sandbox was started again from its home alone: " + r.lostBy())
+	if r.wasStarted() {
+		s.cfg.Log.Warn().Str("sandbox", r.box()).Str("from", r.Host).Str("to", host).
+			Int64("epoch", epoch).
+			Msg("a sandbox was started again from its home alone" + r.again(": "))
+	}
 	if !r.From.waits() {
 		return nil
 	}
@@ -319,12 +354,47 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 	return nil
 }
 
-// lostBy says how a sandbox that has moved lost its container.
-func (r record) lostBy() string {
-	if r.OutOfMemory != nil {
-		return "its container was " + *r.OutOfMemory
+// planAgain plans the container of a sandbox that has none, and returns what to record of it.
+func (s *Sandboxes) planAgain(ctx context.Context, r record, owner quota.Token) (plan.Plan,
+	func(*record), error) {
+	if r.Of != nil {
+		return s.planHeld(ctx, r)
 	}
-	return fmt.Sprintf("its host %q was lost, or gave it up", r.Host)
+	asked := r.From.plan(r.Network, r.Root && s.cfg.Planner.AllowsRoot(), r.Env)
+	made, err := s.plan(ctx, r.ID, owner, asked, false)
+	return made, func(*record) {}, err
+}
+
+// takePlace takes a place in the quotas, unless the sandbox has one.
+func (e *entry) takePlace(ctx context.Context, a quota.Account) error {
+	e.mu.Lock()
+	has := e.give != nil
+	e.mu.Unlock()
+	if has {
+		return nil
+	}
+	give, err := e.of.cfg.Places.TakePlace(ctx, a)
+	if err == nil {
+		e.mu.Lock()
+		e.give = give
+		e.mu.Unlock()
+	}
+	return err
+}
+
+// wasStarted reports whether the sandbox has had a container before.
+func (r record) wasStarted() bool { return !r.Started.IsZero() }
+
+// again says why a sandbox is started again, behind words that lead to it; empty for a first start.
+func (r record) again(lead string) string {
+	if !r.wasStarted() {
+		return ""
+	}
+	from := Moved{From: r.Host}
+	if r.Lost != nil {
+		from.Why = *r.Lost
+	}
+	return lead + from.why()
 }
 
 // removing records that a sandbox is to be removed. Without a cluster, it is removed even if that
@@ -338,26 +408,27 @@ func (e *entry) removing() error {
 	return nil
 }
 
-// Due returns the sandboxes that this host does not hold and for which some host has to act: their
-// deadline has passed, or they are to be removed.
-func (s *Sandboxes) Due() (ids []string) {
+// Due returns the users whom this host does not hold and for whom some host has to act: the deadline
+// of a sandbox of theirs has passed, or one is to be removed.
+func (s *Sandboxes) Due() (users []string) {
 	for _, e := range s.entries() {
 		if _, due := e.untilDue(time.Now()); due && !e.isHeld() {
-			ids = append(ids, e.id)
+			users = append(users, e.recorded().user())
 		}
 	}
-	return ids
+	return users
 }
 
-// Busy reports whether this host has something of a sandbox that another one would not have.
-func (s *Sandboxes) Busy(id string) bool {
-	e := s.entry(id)
-	if e == nil {
-		return false
-	}
+// Busy reports whether this host has something of a user's sandboxes that another one would not
+// have.
+func (s *Sandboxes) Busy(user string) bool {
+	return slices.ContainsFunc(s.of(user), (*entry).busy)
+}
+
+func (e *entry) busy() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	mayBeFound := e.place == here && !s.allFound()
+	mayBeFound := e.place == here && !e.of.allFound()
 	return !e.gone && (e.container != "" || mayBeFound)
 }
 

@@ -73,10 +73,10 @@ func (c *hosts) open(name string, engine *fakeEngine) *host {
 	return h
 }
 
-func (h *host) Write(id string, text []byte) (int64, error) {
+func (h *host) Write(user, id string, text []byte) (int64, error) {
 	h.hosts.mu.Lock()
 	defer h.hosts.mu.Unlock()
-	if h.silent || h.seats[id] != h.name {
+	if h.silent || h.seats[user] != h.name {
 		return 0, errors.New("not held")
 	}
 	h.revision++

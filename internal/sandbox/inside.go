@@ -1,0 +1,125 @@
+package sandbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/hints"
+	"github.com/daycare-run/sandbox/internal/plan"
+	"github.com/daycare-run/sandbox/internal/warm"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
+)
+
+// checkInside refuses a call inside a sandbox that is not persistent, or that asks for anything of
+// its own: what runs there has all that the sandbox holds.
+func (s *Service) checkInside(box Sandbox, asked Confinement) error {
+	if s.persistent == nil || !box.Persistent {
+		return errs.Conflict(
+			"in: sandbox %q is not persistent: register it with \"persistent\": true, or leave in out",
+			box.ID)
+	}
+	for _, field := range []struct {
+		name  string
+		given bool
+	}{
+		{"permissions", len(asked.Permissions) > 0},
+		{"allowedDomains", len(asked.AllowedDomains) > 0},
+		{"packageManagers", len(asked.PackageManagers) > 0},
+		{"denyRead", len(asked.DenyRead) > 0}, {"denyWrite", len(asked.DenyWrite) > 0},
+		{"deniedDomains", len(asked.DeniedDomains) > 0}, {"home", asked.Home != ""},
+	} {
+		if field.given {
+			return errs.Invalid(
+				"%s: a call in the sandbox has all that the sandbox holds, no more and no less: leave it out, or leave in out to have a container for this call's grants",
+				field.name)
+		}
+	}
+	return nil
+}
+
+// inside returns the persistent sandbox in which a call is to run.
+func (s *Service) inside(box Sandbox, asked Confinement) (*persistent.Sandbox, error) {
+	if err := s.checkInside(box, asked); err != nil {
+		return nil, err
+	}
+	return s.persistent.Of(box, s.token), nil
+}
+
+// runInside is run for a call in its sandbox.
+func (s *Service) runInside(ctx context.Context, box Sandbox, r Request, out session.Output,
+	watch *execWatch) (Result, error) {
+	in, err := s.inside(box, r.Confinement)
+	if err != nil {
+		return Result{}, err
+	}
+	c, err := s.planner.Resolve(box, r.Confinement)
+	if err != nil {
+		return Result{}, err
+	}
+	command, err := s.command(c, r)
+	if err != nil {
+		return Result{}, err
+	}
+	leave, err := s.enter(ctx, box, r.OnlyIfRunning)
+	if err != nil {
+		return Result{}, err
+	}
+	defer leave()
+	name := dockerexec.Spec{Persistent: in.ID()}.ContainerName()
+	var refused *refusals
+	call := persistent.Call{Command: command.Command,
+		Env: []map[string]string{terminalVariables(r), r.Env, r.Secrets},
+		Started: func(reaches bool) {
+			if reaches {
+				refused = s.refusals(name, r.Refused)
+			}
+			watch.running()
+			if r.Started != nil {
+				r.Started()
+			}
+			refused.start(ctx)
+		}}
+	defer func() { refused.end() }()
+	watch.decided(name)
+	out, unheard := s.heard(watch, out)
+	defer unheard()
+	result, err := in.Run(ctx, call, out)
+	ran := warm.Result{Result: result.Result, Exhausted: result.Exhausted, Cold: result.Cold,
+		Thawed: result.Thawed, InContainer: err == nil, Waited: result.Waited}
+	watch.ran(ran)
+	if err != nil {
+		return Result{}, err
+	}
+	if ran.CwdFault != "" {
+		return Result{}, errs.Invalid("cannot run in cwd %s", ran.CwdFault)
+	}
+	ended := Result{Result: ran, Cwd: command.Cwd, Duration: time.Since(watch.begun)}
+	if result.Again != "" {
+		ended.Hints = append(ended.Hints, hints.Restarted(result.Again))
+	}
+	ended.Refused, ended.MoreRefused = refused.end()
+	if ended.Failed() {
+		// What is planned now says which limits it has.
+		if p, err := s.planner.PlanHeld(ctx, box, in.ID(), true); err == nil {
+			s.explain(ctx, &ended, watch, p, refused != nil)
+		}
+	}
+	if ended.Exhausted != nil {
+		ended.Hints = append(ended.Hints, ExhaustedHint(*ended.Exhausted))
+	}
+	return ended, nil
+}
+
+// explain adds to the result of a failed command what its output and its limits tell.
+func (s *Service) explain(ctx context.Context, ended *Result, watch *execWatch, p plan.Plan,
+	network bool) {
+	text, _ := watch.last.text()
+	if ended.Exhausted == nil && hints.NoProcess(text) {
+		ended.Exhausted = p.Spec.Platform.Limits.OutOfProcesses()
+	}
+	ended.Hints = append(ended.Hints,
+		s.withLimits(ctx, p, hints.Of(text, network, ended.TimedOut))...)
+}

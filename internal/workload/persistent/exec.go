@@ -1,0 +1,247 @@
+package persistent
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/session"
+	"github.com/daycare-run/sandbox/internal/agent/control"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/plan"
+)
+
+// Call is a call's command, which ends with the call. What it leaves running goes on.
+type Call struct {
+	// Command has no Env: that is the sandbox's, and Env, of which later ones win.
+	session.Command
+	Env []map[string]string
+	// Started is called once, when the sandbox runs and just before the command starts; nil for
+	// none. reaches says whether the sandbox has a network.
+	Started func(reaches bool)
+}
+
+// Ended is how a call's command has ended.
+type Ended struct {
+	session.Result
+	// Exhausted is the limit that has ended it; nil for none.
+	Exhausted *dockerexec.Exhausted
+	// Cold says that the sandbox's container was made for the command, and Thawed that it was
+	// paused. Again says why the container was made again, and is empty for a first one.
+	Cold, Thawed bool
+	Again        string
+	// Waited is how long the container took.
+	Waited time.Duration
+}
+
+// endSlack is how long the container may take, on top of the grace, to end a command.
+const endSlack = 15 * time.Second
+
+// Run runs a call's command in a registered sandbox, as the facade runs one in a container for its
+// grants, and blocks until it has ended. While out blocks, the command does. When ctx ends, so does
+// the command, and the error is ctx's cause.
+func (b *Sandbox) Run(ctx context.Context, c Call, out session.Output) (Ended, error) {
+	begun := time.Now()
+	ended, err := b.wake(ctx)
+	if err != nil {
+		return ended, err
+	}
+	ended.Waited = time.Since(begun)
+	r := b.entry.recorded()
+	if c.Started != nil {
+		c.Started(r.Reach != nil && r.Reach.Profile != "")
+	}
+	command := c.Command.Command
+	command.Process.Env = plan.Join(append([]map[string]string{r.Env}, c.Env...)...)
+	which := Selector{Tag: "call-" + rand.Text()} // no other command ever has it
+	reader, err := b.follow(ctx, control.Request{Do: control.Begin, Tag: which.Tag,
+		Run: &control.Run{Command: command, Stdin: c.Stdin != nil, Waits: true,
+			// Only if the service does not end it:
+			TimeoutMs: (c.Timeout + c.Grace + endSlack).Milliseconds()}})
+	if fault, is := errors.AsType[startFault](err); is {
+		ended.Result = fault.result()
+		return ended, nil
+	}
+	if err != nil {
+		if cerrdefs.IsUnavailable(err) || ctx.Err() != nil { // it may have begun
+			b.entry.of.work.Go(func() { _ = b.tellEnd(which, 0) })
+		}
+		return ended, err
+	}
+	defer reader.Close()
+	handed := time.Now()
+	asleep := *b // it must not start the sandbox again for a command that is lost
+	asleep.asleep = true
+	t := &turn{of: &asleep, which: which, grace: c.Grace, reader: reader, over: make(chan struct{})}
+	defer close(t.over)
+	defer context.AfterFunc(ctx, t.end)()
+	defer time.AfterFunc(c.Timeout, func() { t.expired.Store(true); t.end() }).Stop()
+	if c.Stdin != nil {
+		go t.feed(c.Stdin)
+	}
+	if c.Signals != nil || c.Resizes != nil {
+		go t.relay(c.Command)
+	}
+	if err := t.read(context.WithoutCancel(ctx), out, &ended); err != nil {
+		return ended, err
+	}
+	if err := context.Cause(ctx); err != nil && !t.expired.Load() {
+		return ended, err
+	}
+	ended.Timing.Start, ended.Timing.Run = handed.Sub(begun)-ended.Waited, time.Since(handed)
+	return ended, nil
+}
+
+// wake makes a registered sandbox what its registration says, and has it run.
+func (b *Sandbox) wake(ctx context.Context) (Ended, error) {
+	if err := b.conforms(ctx); err != nil {
+		return Ended{}, err
+	}
+	before := b.entry.recorded()
+	ended := Ended{Cold: b.entry.hasMoved(), Thawed: before.Paused}
+	if _, err := b.running(ctx); err != nil {
+		return ended, err
+	}
+	if now := b.entry.recorded().Moved; now != nil && now != before.Moved {
+		ended.Cold, ended.Again = true, now.why()
+	}
+	return ended, nil
+}
+
+// startFault is the error for a command that could not be started.
+type startFault struct {
+	error
+	answer control.Answer
+}
+
+func (f startFault) Unwrap() error { return f.error }
+
+// result returns the fault as a shell would report it.
+func (f startFault) result() session.Result {
+	return session.NewResult(wire.Exit{Code: f.answer.Code, Fault: f.answer.Fault,
+		Message: f.answer.Message}, false, false)
+}
+
+// turn is a call's command while it runs.
+type turn struct {
+	of      *Sandbox
+	which   Selector
+	grace   time.Duration
+	reader  *Reader
+	expired atomic.Bool
+	ending  sync.Once
+	over    chan struct{} // closed when the command has ended
+}
+
+// end ends the command. If the container does not do that, the call ends without it.
+func (t *turn) end() {
+	t.ending.Do(func() {
+		if t.of.tellEnd(t.which, t.grace) != nil {
+			t.reader.Close()
+			return
+		}
+		select {
+		case <-time.After(t.grace + endSlack):
+			t.reader.Close()
+		case <-t.over:
+		}
+	})
+}
+
+// tellEnd asks the container to end a command. One that is not there has ended.
+func (b *Sandbox) tellEnd(which Selector, grace time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), endSlack)
+	defer cancel()
+	asleep := *b
+	asleep.asleep = true
+	end := control.Request{Do: control.End, GraceMs: grace.Milliseconds()}
+	err := asleep.act(ctx, which, end, nil)
+	if cerrdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// feed copies stdin. It may outlive the command while the reader blocks; the reader's owner
+// unblocks it.
+func (t *turn) feed(stdin io.Reader) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		<-t.over
+		cancel()
+	}()
+	_, err := io.Copy(input{ctx, t}, stdin)
+	if err == nil {
+		_ = t.of.CloseInput(ctx, t.which)
+	}
+}
+
+// input writes to a command's stdin.
+type input struct {
+	ctx context.Context //nolint:containedctx // of the copy
+	of  *turn
+}
+
+func (i input) Write(data []byte) (int, error) {
+	if err := i.of.of.Input(i.ctx, i.of.which, data); err != nil {
+		return 0, err
+	}
+	return len(data), nil
+}
+
+// relay forwards the caller's signals and terminal sizes to the command.
+func (t *turn) relay(c session.Command) {
+	ctx := context.Background()
+	signals, resizes := c.Signals, c.Resizes
+	for {
+		select {
+		case signal, open := <-signals:
+			if !open {
+				signals = nil
+				continue
+			}
+			_ = t.of.Signal(ctx, t.which, signal)
+		case size, open := <-resizes:
+			if !open {
+				resizes = nil
+				continue
+			}
+			_ = t.of.Resize(ctx, t.which, size)
+		case <-t.over:
+			return
+		}
+	}
+}
+
+// read passes output on until the command has ended.
+func (t *turn) read(ctx context.Context, out session.Output, ended *Ended) error {
+	var failed error
+	for {
+		event, err := t.reader.Next(ctx)
+		switch {
+		case failed != nil && (err != nil || event.End != nil):
+			return failed
+		case err != nil:
+			return err
+		case event.End != nil:
+			ended.ExitCode, ended.Signal = event.End.Code, event.End.Signal
+			ended.TimedOut = event.End.TimedOut || t.expired.Load()
+			ended.Exhausted = event.End.Exhausted
+			return nil
+		case failed != nil || out == nil:
+			continue
+		}
+		ended.Truncated = ended.Truncated || event.Lost > 0
+		if failed = out(event.Stream, event.Data); failed != nil {
+			go t.end()
+		}
+	}
+}
