@@ -18,9 +18,12 @@ import (
 )
 
 func (s *server) startProcess(req *http.Request, body types.StartProcess) (created, error) {
+	if err := checkIn(body.In); err != nil {
+		return created{}, err
+	}
 	record, notices, err := s.service.StartProcess(req.Context(), req.PathValue("id"),
 		process.Intent{
-			Name: body.Name, Command: body.Command, Argv: body.Argv, Login: body.Login,
+			InSandbox: body.In == types.InSandbox, Name: body.Name, Command: body.Command, Argv: body.Argv, Login: body.Login,
 			Cwd: body.Cwd, Home: body.Home, Env: body.Env, Grants: body.Permissions,
 			AllowedDomains: body.AllowedDomains, PackageManagers: body.PackageManagers,
 			Restrictions: sandbox.Restrictions(body.Restrictions), KeepAlive: body.KeepAlive,
@@ -141,7 +144,12 @@ func processList(records []process.Record) types.ProcessList {
 
 // processAnswer converts a record to JSON's form, without the contents of its environment.
 func processAnswer(r process.Record) types.Process {
+	var in types.In
+	if r.InSandbox {
+		in = types.InSandbox
+	}
 	return types.Process{
+		In: in,
 		ID: r.ID, UserID: r.UserID, SandboxID: r.SandboxID, Name: r.Name,
 		Command: r.Command, Argv: r.Argv, Login: r.Login, Cwd: r.Cwd, Home: r.Home,
 		Permissions: orEmpty(r.Grants), AllowedDomains: orEmpty(r.AllowedDomains),

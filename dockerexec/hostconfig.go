@@ -97,12 +97,14 @@ func (s Spec) stopSignal() syscall.Signal {
 	return syscall.SIGKILL
 }
 
-// exchange returns what the first program and the service share: a spool, or a process's folder;
-// nothing for a persistent container.
+// exchange returns what the first program and the service share: a spool, or a process's folder; in
+// a persistent container those of all its user's processes, if it may have any.
 func (s Spec) exchange(spoolFile string) []specs.Mount {
 	switch {
 	case s.Process.ID != "":
 		return []specs.Mount{engine.BindMount(s.Process.Dir, launch.Dir, false)}
+	case s.Persistent != "" && s.Process.Dir != "":
+		return []specs.Mount{engine.BindMount(s.Process.Dir, launch.All, false)}
 	case s.Persistent != "":
 		return nil
 	}

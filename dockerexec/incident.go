@@ -54,7 +54,8 @@ func (i Incident) Line(log *zerolog.Logger, user string) {
 // written meanwhile.
 func (e *Executor) Tell(ctx context.Context, c *Container, i Incident) {
 	user := c.spec.User
-	if i.Container, i.Sandbox = c.spec.ContainerName(), c.spec.Persistent; i.Sandbox != "" {
+	i.Container, i.Sandbox = c.spec.ContainerName(), c.spec.Persistent
+	if i.Sandbox != "" && c.spec.Process.Dir == "" { // a client's, which is a user
 		user = ""
 	}
 	e.cfg.Events.Tell(ctx, user, i)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -48,20 +49,22 @@ func serves(answer string) string {
 	return fmt.Sprintf(`python3 -c 'if 1:
 	import os, socket, threading
 	all = [socket.create_server(("127.0.0.1", 8000)), socket.socket(socket.AF_UNIX)]
-	all[1].bind("/tmp/server"); all[1].listen()
+	all[1].bind("/tmp/%[1]s"); all[1].listen()
 	if os.fork(): os._exit(0)
 	os.setsid()
 	for fd in range(3): os.dup2(os.open("/dev/null", os.O_RDWR), fd)
 	def serve(s):
 		while True:
-			c, _ = s.accept(); c.sendall(b"%s"); c.close()
+			c, _ = s.accept(); c.sendall(b"%[1]s"); c.close()
 	threading.Thread(target=serve, args=(all[0],)).start(); serve(all[1])'`, answer)
 }
 
-const asks = `python3 -c 'if 1:
+func asks(answer string) string {
+	return fmt.Sprintf(`python3 -c 'if 1:
 	import socket
-	u = socket.socket(socket.AF_UNIX); u.connect("/tmp/server")
-	print(socket.create_connection(("127.0.0.1", 8000)).recv(99).decode(), u.recv(99).decode())'`
+	u = socket.socket(socket.AF_UNIX); u.connect("/tmp/%s")
+	print(socket.create_connection(("127.0.0.1", 8000)).recv(99).decode(), u.recv(99).decode())'`, answer)
+}
 
 // watches notes in /tmp/event the name of the first file of the home that is changed.
 const watches = `cat > /tmp/watch.py <<'END'
@@ -73,8 +76,8 @@ data = os.read(fd, 4096)
 open("/tmp/event", "w").write(data[16:].rstrip(b"\0").decode())
 END
 timeout 100 python3 /tmp/watch.py >/tmp/watch.log 2>&1 &
-timeout 100 tail -f -n0 page >/tmp/heard 2>&1 &
-while [ ! -e /tmp/ready ]; do sleep 0.05; done`
+timeout 100 tail -f page >/tmp/heard 2>&1 &
+while [ ! -e /tmp/ready ] || [ ! -s /tmp/heard ]; do sleep 0.05; done`
 
 // Calls in a persistent sandbox have one machine: one loopback, one /tmp, one kernel's watches and locks. A call without
 // "in" has none of it.
@@ -85,15 +88,15 @@ func TestOneMachine(t *testing.T) {
 		if out := l.runIn(t, user, types.Exec{Command: serves("hello")}); out.Failed || len(out.Hints) != 0 || !out.Cold {
 			t.Fatalf("%+v", out)
 		}
-		if got := l.shIn(t, user, asks); got != "hello hello" {
+		if got := l.shIn(t, user, asks("hello")); got != "hello hello" {
 			t.Errorf("the server says %q", got)
 		}
-		if out := l.run(t, user, types.Exec{Command: asks}); !out.Failed {
+		if out := l.run(t, user, types.Exec{Command: asks("hello")}); !out.Failed {
 			t.Errorf("a call with a container of its own reaches the server: %+v", out)
 		}
-		l.shIn(t, user, "touch page; "+watches)
+		l.shIn(t, user, "echo a line > page; "+watches)
 		l.shIn(t, user, "echo one more line >> page")
-		if got := l.shIn(t, user, "for i in $(seq 400); do grep -q more /tmp/heard && [ -s /tmp/event ] && break; sleep 0.05; done; cat /tmp/event /tmp/heard"); got != "pageone more line" {
+		if got := l.shIn(t, user, "for i in $(seq 400); do grep -q more /tmp/heard && [ -s /tmp/event ] && break; sleep 0.05; done; cat /tmp/event /tmp/heard"); got != "pagea line\none more line" {
 			t.Errorf("a watch and tail -f hear %q", got)
 		}
 
@@ -147,22 +150,32 @@ func TestCommandsOfAMachine(t *testing.T) {
 				t.Errorf("%q %q: %s %q %.500q", c.exec.Command, c.exec.Argv, exitText(out), out.Stdout, out.Stderr)
 			}
 		}
+		out := l.runIn(t, user, types.Exec{Command: "curl -sS https://a.example"})
+		if len(out.Hints) != 1 || !strings.Contains(out.Hints[0].Message, "register the sandbox with permissions.network") {
+			t.Errorf("without a network: %+v", out.Hints)
+		}
 		if out := l.runIn(t, user, types.Exec{Command: "kill -TERM $$"}); out.Signal == nil || *out.Signal != "SIGTERM" {
 			t.Errorf("%+v", out)
 		}
 
-		l.shIn(t, user, serves("still here"))
-		out := l.runIn(t, user, types.Exec{Command: "sleep 7601 & trap 'echo asked; exit' TERM; wait", TimeoutMs: new(int64(1500))})
+		l.shIn(t, user, serves("here"))
+		out = l.runIn(t, user, types.Exec{Command: "sleep 7601 & trap 'echo asked; exit' TERM; wait", TimeoutMs: new(int64(1500))})
 		if !out.TimedOut || out.Stdout != "asked\n" {
 			t.Errorf("its time was up: %+v", out)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		defer cancel()
-		if _, err := l.client.Exec(ctx, user, types.Exec{In: types.InSandbox, Command: "sleep 7602; true"}); err == nil {
+		runs := func() bool { return strings.Contains(l.shIn(t, user, "ps -eo args"), "sleep 760") }
+		ctx, cancel := context.WithCancel(t.Context())
+		left := make(chan error)
+		go func() {
+			_, err := l.client.Exec(ctx, user, types.Exec{In: types.InSandbox, Command: "sleep 7602; true"})
+			left <- err
+		}()
+		eventually(t, "it runs", runs)
+		if cancel(); <-left == nil {
 			t.Error("a call goes on without its caller")
 		}
-		eventually(t, "nothing of these runs", func() bool { return !strings.Contains(l.shIn(t, user, "ps -eo args"), "sleep 760") })
-		if got := l.shIn(t, user, asks); got != "still here still here" {
+		eventually(t, "nothing of these runs", func() bool { return !runs() })
+		if got := l.shIn(t, user, asks("here")); got != "here here" {
 			t.Errorf("the server says %q", got)
 		}
 
@@ -208,13 +221,18 @@ func TestAMachineOutlivesTheService(t *testing.T) {
 		l.registerPersistent(t, user)
 		l.shIn(t, user, serves("here"))
 		for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+			go func() {
+				_, _ = l.client.Exec(context.Background(), user, types.Exec{In: types.InSandbox, Command: "sleep 7606; true"})
+			}()
+			eventually(t, "a call runs", func() bool { return l.shIn(t, user, "pgrep -fc 'sleep 760[6]' || true") != "0" })
 			l.stop(signal)
 			if err := l.start(); err != nil {
 				t.Fatal(err)
 			}
-			if got := l.shIn(t, user, asks); got != "here here" {
+			if got := l.shIn(t, user, asks("here")); got != "here here" {
 				t.Errorf("after %v: %q", signal, got)
 			}
+			eventually(t, "the call's command has ended with it", func() bool { return l.shIn(t, user, "pgrep -fc 'sleep 760[6]' || true") == "0" })
 		}
 		l.shIn(t, user, "echo kept > file")
 		l.removeByForce(l.containerOf(t, user).ID)
@@ -282,8 +300,15 @@ func TestAMachineFollowsItsRegistration(t *testing.T) {
 		if reaches(one) || reaches(other) {
 			t.Error("without names it reaches something")
 		}
-		if got := l.shIn(t, user, asks); got != "up up" {
+		if got := l.shIn(t, user, asks("up")); got != "up up" {
 			t.Errorf("the server says %q", got)
+		}
+
+		// Another sandbox of the user becomes an app, which others do not see.
+		l.shIn(t, user, "mkdir -p project/apps/mine && echo theirs > project/apps/mine/file")
+		l.registerAs(t, "app", types.Registration{UserID: user, Permissions: types.Permissions{WorkingDir: "/home/project", AppID: "mine"}})
+		if out := l.runIn(t, user, types.Exec{Command: "cat project/apps/mine/file"}); !out.Failed {
+			t.Errorf("it reads an app's file: %+v", out)
 		}
 
 		id := l.containerOf(t, user).ID
@@ -332,6 +357,7 @@ func TestAnIdleMachineIsPaused(t *testing.T) {
 		if _, err := l.client.Exec(t.Context(), user, types.Exec{In: types.InSandbox, Command: "true", OnlyIfRunning: true}); kindOf(err) != types.Conflict {
 			t.Errorf("only if it runs: %v", err)
 		}
+		time.Sleep(time.Second)
 		if beat() != before {
 			t.Error("it beats although it is paused")
 		}
@@ -383,18 +409,15 @@ func TestAMachineByTheOtherDoors(t *testing.T) {
 			}
 			return strings.TrimSuffix(string(out), "\n")
 		}
-		sandbox("--user", user, "--persistent", "--", serves("cli"))
-		if got := sandbox("--user", user, "--persistent", "--", asks); got != "cli cli" {
+		persistent := []string{"--user", user, "--persistent", "--grant", "@workspace", "--"}
+		sandbox(append(persistent, serves("cli"))...)
+		if got := sandbox(append(persistent, asks("cli"))...); got != "cli cli" {
 			t.Errorf("by the command line: %q", got)
 		}
-		a := l.agent(t, "--user", user, "--persistent", "--grant", "@workspace")
-		if text, failed := a.call(t, "exec", anything{"command": asks}, nil); failed || text != "cli cli\n" {
-			t.Errorf("by MCP: %q", text)
+		if out, err := l.cli("exec", "--user", user, "--persistent", "--", "true").CombinedOutput(); err == nil || !strings.Contains(string(out), "--grant @workspace") {
+			t.Errorf("without a grant: %s, %v", out, err)
 		}
-		if text, _ := a.call(t, "exec", anything{"command": asks, "permissions": []string{"@workspace"}}, nil); !strings.Contains(text, "exit code 1") {
-			t.Errorf("by MCP, with permissions: %q", text)
-		}
-		s := l.openPTY(t, pty.Winsize{Rows: 33, Cols: 101}, "exec", "-it", "--user", user, "--persistent")
+		s := l.openPTY(t, pty.Winsize{Rows: 33, Cols: 101}, append([]string{"exec", "-it"}, persistent[:len(persistent)-1]...)...)
 		s.types("stty size; curl -s --http0.9 localhost:8000; echo; exit 3\n")
 		s.sees("33 101")
 		s.sees("cli")
@@ -402,6 +425,18 @@ func TestAMachineByTheOtherDoors(t *testing.T) {
 
 		l.registerAs(t, "agent-7", types.Registration{UserID: user, Persistent: true})
 		sandbox("--sandbox", "agent-7", "--", "sleep 7605 >/dev/null 2>&1 & true")
+		sandbox("--sandbox", "agent-7", "--", serves("agent"))
+		a := l.agent(t, "--sandbox", "agent-7")
+		if text, failed := a.call(t, "exec", anything{"command": asks("agent")}, nil); failed || text != "agent agent\n" {
+			t.Errorf("by MCP: %q", text)
+		}
+		if text, _ := a.call(t, "exec", anything{"command": asks("agent"), "permissions": []string{"@workspace"}}, nil); !strings.Contains(text, "exit code 1") {
+			t.Errorf("by MCP, with permissions: %q", text)
+		}
+		own := l.agent(t, "--user", user, "--persistent", "--grant", "@workspace")
+		if text, failed := own.call(t, "exec", anything{"command": asks("agent")}, nil); failed || !strings.Contains(text, "exit code 1") {
+			t.Errorf("a server of MCP has a machine of its own: %q", text)
+		}
 		const count = "pgrep -fc 'sleep 760[5]' || true"
 		if got := sandbox("--sandbox", "agent-7", "--", count); got != "1" {
 			t.Errorf("a persistent --sandbox is not used as one: %q", got)
@@ -410,8 +445,90 @@ func TestAMachineByTheOtherDoors(t *testing.T) {
 			t.Errorf("--in call: %q", got)
 		}
 		explained, err := l.cli("explain", "--sandbox", "agent-7").CombinedOutput()
-		if err != nil || !strings.Contains(string(explained), "writable") || !strings.Contains(string(explained), "warm") {
+		if home := regexp.MustCompile(`(?m)^/home +writable `); err != nil || !home.Match(explained) || !strings.Contains(string(explained), "warm") {
 			t.Errorf("%s, %v", explained, err)
+		}
+	})
+}
+
+// A process of a persistent sandbox runs beside its calls, with its log, its checks and its restarts, whatever the service does.
+func TestProcessesOfAMachine(t *testing.T) {
+	eachOwn(t, func(t *testing.T, l *lab) {
+		const user = "worker"
+		l.registerPersistent(t, user)
+		started := l.startProcess(t, user, types.StartProcess{In: types.InSandbox, Name: "web", KeepAlive: true, Secrets: map[string]string{"KEY": "s3cret"},
+			Ready: &types.Ready{Port: 8000}, Command: "echo begun with $KEY; exec python3 -u -m http.server 8000"})
+		if started.In != types.InSandbox {
+			t.Errorf("%+v", started)
+		}
+		ready := func() bool {
+			p := l.process(t, user, started.ID)
+			return p.Status == types.ProcessRunning && p.Ready != nil && p.Ready.OK
+		}
+		eventually(t, "it is ready", ready)
+		l.shIn(t, user, "echo hello > page; mkfifo pipe")
+		if got := l.shIn(t, user, "curl -sS localhost:8000/page"); got != "hello" {
+			t.Errorf("a call gets %q", got)
+		}
+		if n := len(l.containersOf(t, user)); n != 1 {
+			t.Errorf("%d containers", n)
+		}
+		log := func() string {
+			text, err := os.ReadFile(l.process(t, user, started.ID).LogPath)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(text)
+		}
+		eventually(t, "its log has what it printed", func() bool {
+			return strings.Contains(log(), "begun with s3cret\n") && strings.Contains(log(), "GET /page")
+		})
+		if out := l.runIn(t, user, types.Exec{Command: "ls /.daycare/processes/*; cat /.daycare/processes/" + started.ID + "/process.log"}); !out.Failed || out.Stdout != "" {
+			t.Errorf("a command reads the logs: %+v", out)
+		}
+		for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+			l.stop(signal)
+			if err := l.start(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "it is found", ready)
+			if got := l.process(t, user, started.ID); got.RestartCount != 0 || l.shIn(t, user, "curl -sS localhost:8000/page") != "hello" {
+				t.Errorf("after %v: %+v", signal, got)
+			}
+		}
+		again := func(n int) func() bool {
+			return func() bool { return l.process(t, user, started.ID).RestartCount == n && ready() }
+		}
+		l.shIn(t, user, "pkill -9 -f http.server")
+		eventually(t, "it is started again", again(1))
+		l.removeByForce(l.containerOf(t, user).ID)
+		eventually(t, "it is started again in another container", again(2))
+
+		short := l.startProcess(t, user, types.StartProcess{In: types.InSandbox, Command: "trap 'echo asked; exit 5' TERM; echo on; while :; do sleep 0.1; done"})
+		eventually(t, "it runs", func() bool { return strings.Contains(holds(short.LogPath), "on\n") })
+		if got, err := l.client.StopProcess(t.Context(), user, short.ID, ""); err != nil || got.Status != types.ProcessStopped || got.ExitCode == nil || *got.ExitCode != 5 {
+			t.Errorf("stopped: %+v, %v", got, err)
+		}
+		ends := l.startProcess(t, user, types.StartProcess{In: types.InSandbox, Command: "echo done; exit 7"})
+		eventually(t, "it ends by itself", func() bool {
+			got := l.process(t, user, ends.ID)
+			return got.Status == types.ProcessExited && got.ExitCode != nil && *got.ExitCode == 7
+		})
+		if _, err := l.client.StartProcess(t.Context(), user, types.StartProcess{In: types.InSandbox, Argv: []string{"no-such-program"}}); kindOf(err) != types.Invalid {
+			t.Errorf("one that does not start: %v", err)
+		}
+		if _, err := l.client.StartProcess(t.Context(), user, types.StartProcess{In: types.InSandbox, Command: "true", Permissions: workspace}); kindOf(err) != types.Invalid {
+			t.Errorf("one that asks for grants: %v", err)
+		}
+		// It stands still with its sandbox, and can be stopped then.
+		if _, err := l.client.Pause(t.Context(), user); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.process(t, user, started.ID); got.Status != types.ProcessPaused {
+			t.Errorf("%+v", got)
+		}
+		if got, err := l.client.StopProcess(t.Context(), user, started.ID, ""); err != nil || got.Status != types.ProcessStopped {
+			t.Errorf("stopped while it is paused: %+v, %v", got, err)
 		}
 	})
 }

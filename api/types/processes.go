@@ -9,6 +9,7 @@ type StartProcess struct {
 	Command         string   `json:"command,omitempty"`
 	Argv            []string `json:"argv,omitempty"`
 	Login           bool     `json:"login,omitzero"`
+	In              In       `json:"in,omitempty"`
 	Permissions     []string `json:"permissions,omitempty"`
 	AllowedDomains  []string `json:"allowedDomains,omitempty"`
 	PackageManagers []string `json:"packageManagers,omitempty"`
@@ -89,6 +90,8 @@ type Process struct {
 	Login   bool     `json:"login,omitzero"`
 	Cwd     string   `json:"cwd"`
 	Home    string   `json:"home"`
+	// In is InSandbox for one that runs inside its sandbox, and empty otherwise.
+	In In `json:"in,omitempty"`
 	// Permissions are its grants. This list and the next two are never nil in an answer.
 	Permissions     []string `json:"permissions"`
 	AllowedDomains  []string `json:"allowedDomains"`

@@ -218,6 +218,8 @@ type Hint struct {
 	Value string `json:"value,omitempty"`
 	// Reason belongs to restarted: why the sandbox was started again.
 	Reason string `json:"reason,omitempty"`
+	// In is InSandbox for a command inside its persistent sandbox, and empty otherwise.
+	In In `json:"in,omitempty"`
 }
 
 // Output is the answer of a buffered exec.

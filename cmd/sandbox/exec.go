@@ -53,9 +53,10 @@ With -t the command runs at a terminal of its own, as large as this one, and wit
 typed here: that is for a shell, an editor or a pager. Without a COMMAND it is the image's bash, or sh.
 It may run for eight hours, unless the service's settings say otherwise.
 
-With --persistent the calls with the same grants share one machine: a server that one has left running answers
-the next at localhost, and /tmp, locks and watches are the same. So they do in a --sandbox that is registered as
-persistent, unless a flag asks for something else, or --in call.
+With --persistent the calls with the same grants share one machine that has all of them: a server that one has left
+running answers the next at localhost, and /tmp, locks and watches are the same. What it reaches is what
+--allow-domain and --package-manager have said last. A --sandbox that is registered as persistent is used like that,
+too, unless a flag asks for something else, or --in call.
 
 With --detach-on-disconnect the command goes on when the connection is lost, and when this terminal is
 closed: "sandbox attach" comes back to it.
@@ -72,8 +73,8 @@ So does a stdin that cannot be read to its end, with -i.`,
   sandbox exec --user alice --allow-domain example.org -- curl -sS https://example.org
   sandbox exec --user alice --grant @workspace --package-manager node -- npm install
   sandbox exec --user alice --grant @workspace --deny-read /home/.env --deny-write /home/.git -- make
-  sandbox exec --user alice --persistent -- 'nohup python3 -m http.server 8000 >/dev/null 2>&1 &'
-  sandbox exec --user alice --persistent -- 'curl -s localhost:8000'
+  sandbox exec --user alice --persistent --grant @workspace -- 'python3 -m http.server 8000 >log 2>&1 &'
+  sandbox exec --user alice --persistent --grant @workspace -- 'curl -s localhost:8000'
   sandbox exec --user alice -i -- 'wc -l' < access.log
   sandbox exec --user alice --grant @workspace -it -- vim notes.txt
   sandbox exec --user alice --env CI=1 --timeout 2m -- 'make test'`,

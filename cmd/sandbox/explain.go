@@ -30,11 +30,7 @@ The longest place that contains a path decides about it: "hidden" is neither rea
   sandbox explain --sandbox agent-7 --grant @write:/home/project --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.with(cmd, a, w.permissions(), func(c *client.Client, id string) error {
-				in, err := i.where(cmd.Context(), c, t, w)
-				if err != nil {
-					return err
-				}
+			return i.with(cmd, a, t, &w, func(c *client.Client, id string, in types.In) error {
 				explanation, err := c.Explain(cmd.Context(), id, types.Explain{
 					In: in, Permissions: w.permissions(), AllowedDomains: w.domains,
 					PackageManagers: w.managers, Restrictions: w.restrictions, Home: w.home,
@@ -48,7 +44,7 @@ The longest place that contains a path decides about it: "hidden" is neither rea
 	}
 	t.flags(a, cmd)
 	w.flags(cmd)
-	i.inFlag(cmd)
+	i.flags(cmd)
 	jsonFlag(cmd, &asJSON)
 	return cmd
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/signal"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,7 +46,8 @@ sandbox holds.
 
 With --persistent, exec runs in one machine that has all that the flags say, and goes on between the calls: a
 server that a command leaves running answers the next at localhost. A call that asks for permissions still has
-a container with just these. A --sandbox that is registered as persistent is served like that, too.
+a container with just these. A --sandbox that is registered as persistent is served like that, too, unless
+--allow-domain or --package-manager say what its calls may reach.
 
 A program that starts MCP servers, such as Claude Desktop, is set up like this:
 
@@ -59,6 +61,7 @@ A program that starts MCP servers, such as Claude Desktop, is set up like this:
   }`,
 		Example: `  sandbox mcp --user alice --grant @workspace
   sandbox mcp --user alice --grant @workspace --allow-domain '*.example.org' --package-manager python
+  sandbox mcp --user alice --persistent --grant @workspace --package-manager node
   sandbox mcp --sandbox agent-7`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -118,7 +121,7 @@ func (f mcpFlags) config(ctx context.Context, c *client.Client) (mcp.Config, err
 		grants = held(box.Permissions)
 	}
 	return mcp.Config{
-		Client: c, Sandbox: id, Persistent: box.Persistent, Version: version.String(),
+		Client: c, Sandbox: id, Persistent: f.inSandbox(box), Version: version.String(),
 		MaxTimeout: time.Duration(health.MaxTimeoutMs) * time.Millisecond,
 		Bounds: mcp.Bounds{
 			Grants: grants, Held: f.sandbox != "", Domains: domains, PackageManagers: f.managers,
@@ -127,6 +130,12 @@ func (f mcpFlags) config(ctx context.Context, c *client.Client) (mcp.Config, err
 			Home:       path.Join(health.UsersDir, box.UserID, "home"),
 		},
 	}, nil
+}
+
+// inSandbox reports whether commands run inside the sandbox. One that was registered by somebody
+// else may reach more than the flags say.
+func (f mcpFlags) inSandbox(box types.Sandbox) bool {
+	return box.Persistent && (f.sandbox == "" || len(f.domains)+len(f.managers) == 0)
 }
 
 // ofServers ends the ids of sandboxes that servers have registered for their grants. A server goes
@@ -139,9 +148,14 @@ func (f mcpFlags) register(ctx context.Context, c *client.Client,
 	if f.sandbox != "" {
 		return f.sandbox, nil
 	}
-	if f.persistent {
-		return target{user: f.user}.registerPersistent(ctx, c,
-			grantFlags{grants: grants, domains: f.domains, managers: f.managers})
+	if f.persistent { // by its names, too: no other server changes what this one reaches
+		w := grantFlags{grants: grants, domains: f.domains, managers: f.managers}
+		id := persistentID(f.user, grants, append(slices.Sorted(slices.Values(f.domains)),
+			f.managers...)...) + ofServers
+		if err := w.checkPersistent(); err != nil {
+			return "", err
+		}
+		return id, put(ctx, c, id, w.persistent(f.user))
 	}
 	id, permissions := needs(f.user, grants)
 	if id != ownID(f.user) {
@@ -150,11 +164,16 @@ func (f mcpFlags) register(ctx context.Context, c *client.Client,
 	return id, put(ctx, c, id, types.Registration{UserID: f.user, Permissions: permissions})
 }
 
-// allGrants returns the tags of the flags. It checks them, because the service would find a mistake
-// only with a call.
+// allGrants returns the tags of the flags.
 func (f mcpFlags) allGrants() ([]string, error) {
+	w := grantFlags{grants: f.grants, domains: f.domains, managers: f.managers}
+	return w.permissions(), checkTags(f.grants)
+}
+
+// checkTags checks tags that the service would find wrong only with a call.
+func checkTags(tags []string) error {
 	var faults []error
-	for _, tag := range f.grants {
+	for _, tag := range tags {
 		kind, dir := policy.SplitTag(tag)
 		if hasPath := kind == policy.TagWrite || kind == policy.TagRead; kind == "" ||
 			hasPath && !strings.HasPrefix(dir, "/") {
@@ -163,8 +182,7 @@ func (f mcpFlags) allGrants() ([]string, error) {
 					tag))
 		}
 	}
-	w := grantFlags{grants: f.grants, domains: f.domains, managers: f.managers}
-	return w.permissions(), errors.Join(faults...)
+	return errors.Join(faults...)
 }
 
 // held returns what a sandbox holds, as tags. An app writes to its own data instead of the working

@@ -18,6 +18,7 @@ import (
 // startFlags are the flags of `sandbox process start`.
 type startFlags struct {
 	target
+	insideFlags
 	commandFlags
 	name      string
 	secrets   []string
@@ -45,12 +46,16 @@ ready for its work; "sandbox process get" shows it. With --wait, start waits unt
 fails if it ends before that, or if the time is over; then the process keeps running. "sandbox process wait" waits
 for its end.
 
+With --persistent, or in a --sandbox that is registered as persistent, the process runs in the one machine in which
+"sandbox exec" with the same flags runs, too: at the same localhost, with the same locks and watches of files.
+
 With --expose a port of the process's 127.0.0.1 can be reached at a port of the host's, which is printed after
 the ID: the named port, or the first free one of those that the service's settings allow.
 
 A secret's value is taken from this shell's environment, where others do not see it.`,
 		Example: `  sandbox process start --user alice --name web --keep-alive -- python3 -m http.server 8000
   sandbox process start --user alice --grant @workspace -C site -- 'npm run dev'
+  sandbox process start --user alice --persistent --grant @workspace -C site -- 'npm run dev'
   sandbox process start --user alice --ready-port 3000 --wait 30s --expose 3000 -- 'npm run dev'
   QUEUE_TOKEN=… sandbox process start --user alice --allow-domain queue.example.org --secret QUEUE_TOKEN -- ./worker`,
 		Args: cobra.MinimumNArgs(1),
@@ -61,6 +66,7 @@ A secret's value is taken from this shell's environment, where others do not see
 	flags := cmd.Flags()
 	flags.SetInterspersed(false)
 	f.target.flags(a, cmd)
+	f.insideFlags.flags(cmd)
 	f.commandFlags.flags(cmd)
 	flags.StringVarP(&f.name, "name", "n", "", "a name for people, of at most 80 characters")
 	flags.BoolVarP(&f.keepAlive, "keep-alive", "k", false, "restart it whenever it ends by itself")
@@ -88,9 +94,12 @@ func startProcess(cmd *cobra.Command, a *app, f startFlags, args []string) error
 	}
 	c := a.client()
 	defer c.Close()
-	id, err := f.register(cmd.Context(), c, f.permissions())
+	id, in, err := f.insideFlags.register(cmd.Context(), c, f.target, f.grantFlags)
 	if err != nil {
 		return err
+	}
+	if request.In = in; f.persistent {
+		request.Permissions, request.AllowedDomains, request.PackageManagers = nil, nil, nil
 	}
 	started, err := c.StartProcess(cmd.Context(), id, request)
 	if err != nil {

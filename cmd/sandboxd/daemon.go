@@ -287,6 +287,7 @@ func (d *daemon) openPersistent(cfg config.Config) (err error) {
 	}
 	if d.persistent, err = persistent.Open(settings); err == nil {
 		d.persistent.SetFreezeAfter(time.Duration(cfg.Idle.FreezeAfter))
+		d.runner.SetSandboxes(d.persistent)
 		d.onClose(d.persistent.Shutdown)
 	}
 	return err

@@ -187,6 +187,7 @@ func (d *daemon) apply(r reloadResult) error {
 	d.service.Use(d.callSettings(next))
 	d.warm.SetIdle(idle(next))
 	d.persistent.SetFreezeAfter(time.Duration(next.Idle.FreezeAfter))
+	d.persistent.Registered("") // what the settings allow may be less
 	d.executor.SetAhead(next.Exec.Ahead > 0)
 	d.pool.Use(poolSettings(next))
 	d.templates.Use(templates(next.E2B))

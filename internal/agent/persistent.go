@@ -35,7 +35,9 @@ type persistent struct {
 	commands map[int]*persistentCommand // that run, or have ended unreported, by pid
 	begun    uint64
 	starting int
-	bridges  map[int]int // number of connections by a bridge's pid
+	// processes are the durable ones that have not ended, by id.
+	processes map[string]*keptProcess
+	bridges   map[int]int // number of connections by a bridge's pid
 }
 
 // maxEnded is how many commands that have ended without a follower are kept. The oldest go first.
@@ -63,7 +65,7 @@ func runPersistent(socket string, uid uint32, root bool, score *OOMScore, builti
 		return err
 	}
 	l := &persistent{tree: newProcessTree(score), uid: uid, root: root, devNull: null,
-		commands: map[int]*persistentCommand{}, bridges: map[int]int{}}
+		commands: map[int]*persistentCommand{}, processes: map[string]*keptProcess{}, bridges: map[int]int{}}
 	l.ahead = newPersistentAhead(l.tree, null, uid, builtin, os.Environ(), l.bridging)
 	for {
 		bridge, err := listener.AcceptUnix()
@@ -117,6 +119,9 @@ func (l *persistent) answer(stream *yamux.Stream) error {
 	var r control.Request
 	if err := wire.ReadMessage(stream, wire.KindRequest, &r); err != nil {
 		return err
+	}
+	if r.Process != "" {
+		return l.process(stream, r)
 	}
 	switch r.Do {
 	case control.Begin:

@@ -39,7 +39,11 @@ func (l *persistent) begin(stream *yamux.Stream, r control.Request) error {
 		}
 		l.trim()
 	}()
-	return l.follow(stream, c, f)
+	err := l.follow(stream, c, f)
+	if err != nil && r.Run.Call {
+		go c.end(time.Duration(r.Run.GraceMs) * time.Millisecond)
+	}
+	return err
 }
 
 // enter takes a place for one more command, if there is one. enterDone gives it back, or to the
@@ -93,7 +97,7 @@ func (l *persistent) start(r control.Request) (*persistentCommand, wire.Exit) {
 	}
 	c := &persistentCommand{
 		tree: l.tree, root: root, process: p, tag: r.Tag, note: r.Run.Note,
-		terminal: r.Run.Terminal, out: newFollowers(r.Run.Waits), pipes: files, input: make(chan struct{}, 1),
+		terminal: r.Run.Terminal, out: newFollowers(r.Run.Call), pipes: files, input: make(chan struct{}, 1),
 	}
 	c.input <- struct{}{}
 	return c, exit

@@ -21,13 +21,16 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// durable is the first process of a durable process's container.
+// durable is a durable process: the first process of its container or, if it has a tree, one of a
+// persistent container.
 type durable struct {
 	dir     string
 	uid     uint32 // the user that commands run as
 	score   *OOMScore
 	state   *stateFile
 	signals chan os.Signal
+	tree    *processTree // nil for one of its own
+	started func()       // called when the state says that the command has started; nil for nothing
 }
 
 // drainLimit is how long the rest of the output may take once all processes have died.
@@ -49,7 +52,12 @@ func RunProcess(dir string, uid uint32, score *OOMScore) (code int, err error) {
 			unix.SIGXFSZ)); err != nil {
 		return launch.CodeAgent, err
 	}
-	if d.state, err = newStateFile(dir); err != nil {
+	return d.whole()
+}
+
+// whole is the process from its start to its end.
+func (d *durable) whole() (code int, err error) {
+	if d.state, err = newStateFile(d.dir); err != nil {
 		return launch.CodeAgent, err
 	}
 	state, code := d.run()
@@ -63,8 +71,8 @@ func (d *durable) run() (launch.State, int) {
 	if err != nil {
 		return launch.State{ExitCode: launch.CodeAgent, Fault: err.Error()}, launch.CodeAgent
 	}
-	if s := <-d.signals; s != unix.SIGUSR1 {
-		return ended(launch.State{}, unix.WaitStatus(s.(unix.Signal)))
+	if s := d.awaitStart(); s != unix.SIGUSR1 {
+		return ended(launch.State{In: l.In}, unix.WaitStatus(s.(unix.Signal)))
 	}
 	log := newLog(d.dir, l.Log)
 	if l.Note != "" {
@@ -81,8 +89,17 @@ func (d *durable) run() (launch.State, int) {
 	}
 	log.note("cannot start: " + fault.Message)
 	log.finish()
-	return launch.State{ExitCode: fault.Code, Fault: fault.Message, Lost: log.lost.Load()},
+	return launch.State{ExitCode: fault.Code, Fault: fault.Message, Lost: log.lost.Load(), In: l.In},
 		fault.Code
+}
+
+// awaitStart waits for the signal to start, or for one that ends the process before. In a
+// persistent container it has been told to.
+func (d *durable) awaitStart() os.Signal {
+	if d.tree != nil {
+		return unix.SIGUSR1
+	}
+	return <-d.signals
 }
 
 // takeLaunch reads launch.json and removes it, whatever is in it: it may hold secrets.
@@ -110,12 +127,19 @@ func (d *durable) takeLaunch() (launch.Launch, error) {
 // not started.
 func (d *durable) command(p spawn.Process, log *rotatingLog,
 	l launch.Launch) (launch.State, unix.WaitStatus, error) {
-	output, root, tree, err := startLogged(p, d.score)
+	tree := d.tree
+	if tree == nil {
+		tree = newProcessTree(d.score)
+	}
+	output, root, err := startLogged(p, tree)
 	if err != nil {
 		return launch.State{}, 0, err
 	}
-	state := launch.State{StartedAt: time.Now().UTC(), PID: root.pid}
+	state := launch.State{StartedAt: time.Now().UTC(), PID: root.pid, In: l.In}
 	_ = d.state.write(state, false) // before output fills the disk; only a failure to write the last state counts
+	if d.started != nil {
+		d.started()
+	}
 	drained := make(chan struct{})
 	go func() {
 		defer close(drained)
@@ -130,7 +154,7 @@ func (d *durable) command(p spawn.Process, log *rotatingLog,
 		case s := <-d.signals:
 			if s != unix.SIGUSR1 {
 				stopped()
-				tree.signalAll(root, s.(unix.Signal))
+				d.tell(tree, root, s.(unix.Signal))
 			}
 		case r := <-found:
 			state.Ready = &r
@@ -141,17 +165,31 @@ func (d *durable) command(p spawn.Process, log *rotatingLog,
 	}
 	endChecks()
 	state.Ready = nil
-	d.endLeftovers(tree, hurry, stopped)
-	if os.Getpid() == 1 {
-		_ = unix.Kill(-1, unix.SIGKILL) // all at once, so that no fork escapes
+	if d.tree != nil {
+		tree.killSession(root) // what has made itself independent is the sandbox's
+	} else {
+		d.endLeftovers(tree, hurry, stopped)
+		if os.Getpid() == 1 {
+			_ = unix.Kill(-1, unix.SIGKILL) // all at once, so that no fork escapes
+		}
+		_ = tree.sweep(nil) // what does not die now dies with the first process
 	}
-	_ = tree.sweep(nil) // what does not die now dies with the first process
 	select {
 	case <-drained:
 	case <-time.After(drainLimit):
 	}
 	state.Lost = log.lost.Load()
 	return state, root.status, nil
+}
+
+// tell sends a signal to the whole process. In a persistent container that is what is below its
+// root.
+func (d *durable) tell(tree *processTree, root *rootProcess, s unix.Signal) {
+	if d.tree != nil {
+		tree.signalTree(root, s)
+		return
+	}
+	tree.signalAll(root, s)
 }
 
 // endLeftovers gives what the command has left its time to end, unless the process is being
@@ -177,26 +215,25 @@ func (d *durable) endLeftovers(tree *processTree, hurry <-chan struct{}, stopped
 // startLogged starts the command with both outputs in one pipe, so that their order is kept, and
 // returns the pipe's other end, which blocks.
 func startLogged(p spawn.Process,
-	score *OOMScore) (output int, root *rootProcess, tree *processTree, err error) {
+	tree *processTree) (output int, root *rootProcess, err error) {
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
-		return -1, nil, nil, fmt.Errorf("cannot open a pipe: %w", err)
+		return -1, nil, fmt.Errorf("cannot open a pipe: %w", err)
 	}
 	defer unix.Close(pipe[1])
 	null, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return -1, nil, nil, errors.Join(fmt.Errorf("cannot open %s: %w", os.DevNull, err),
+		return -1, nil, errors.Join(fmt.Errorf("cannot open %s: %w", os.DevNull, err),
 			unix.Close(pipe[0]))
 	}
 	defer unix.Close(null)
 	p.Files = []int{null, pipe[1], pipe[1]}
-	tree = newProcessTree(score)
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
 	if root, err = tree.start(ctx, p); err != nil {
-		return -1, nil, nil, errors.Join(err, unix.Close(pipe[0]))
+		return -1, nil, errors.Join(err, unix.Close(pipe[0]))
 	}
-	return pipe[0], root, tree, nil
+	return pipe[0], root, nil
 }
 
 // After a read of at least fewBytes, but less than manyBytes, the reader pauses for logPause:

@@ -27,6 +27,14 @@ const (
 // Restarted tells why a persistent sandbox was started again before the command.
 func Restarted(why string) Hint { return Hint{Kind: types.HintRestarted, Reason: why} }
 
+// Inside marks hints as those of a command inside its persistent sandbox.
+func Inside(list []Hint) []Hint {
+	for i := range list {
+		list[i].In = types.InSandbox
+	}
+	return list
+}
+
 // Door is a way to a sandbox.
 type Door int
 
@@ -107,6 +115,25 @@ var kinds = map[types.HintKind]kind{
 	},
 }
 
+// inside is the advice for a command inside its persistent sandbox, where the registration says what
+// it may do.
+var inside = map[types.HintKind][doors]string{
+	types.HintNoNetwork: {
+		API: "if it is needed, register the sandbox with permissions.network, and names in allowedDomains or presets in packageManagers",
+		CLI: "if it is needed, allow names with --allow-domain, or a language's registries with --package-manager",
+		MCP: "if it is needed, whoever runs this server can allow names with --allow-domain or --package-manager",
+	},
+	types.HintReadOnly: {
+		API: "if it is needed, register the sandbox with a writeDirs that holds it",
+		CLI: "--grant @write:/path is for another machine, which may write there",
+		MCP: "if it is needed, whoever runs this server can let it with --grant @write:/path",
+	},
+	types.HintNoSpace: {
+		API: "remove what is not needed", CLI: "remove what is not needed",
+		MCP: "remove what is not needed",
+	},
+}
+
 // Say returns hints with their messages in a door's words; never nil. A kind that is not known here
 // keeps the message that came with it.
 func Say(door Door, list []Hint) []Hint {
@@ -115,6 +142,9 @@ func Say(door Door, list []Hint) []Hint {
 		if k, known := kinds[h.Kind]; known {
 			h.Message = k.happened(h)
 			advice := k.advice[door]
+			if other, is := inside[h.Kind]; is && h.In == types.InSandbox {
+				advice = other[door]
+			}
 			switch {
 			case h.Kind != types.HintReadOnly:
 			case inImage(h.Path):

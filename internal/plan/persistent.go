@@ -2,6 +2,8 @@ package plan
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/registry"
+	"github.com/daycare-run/sandbox/pathmap"
 )
 
 // PersistentHome is where HOME points in a persistent sandbox: a directory of its user's home.
@@ -127,8 +130,40 @@ func (p *Planner) PlanHeld(ctx context.Context, box registry.Sandbox, id string,
 		return Plan{}, err
 	}
 	made, err := p.Plan(ctx, d, dryRun)
+	if err != nil || dryRun {
+		return made, err
+	}
 	made.Spec.Persistent = id
+	if made.Spec.Process.Dir, err = p.rootfs.MakeProcessesDir(box.User.String()); err != nil {
+		err = fmt.Errorf("cannot make the folder of the user's processes: %w",
+			errs.WithoutPath(err))
+	}
 	return made, err
+}
+
+// Held returns what a registered sandbox holds that its persistent container is made with, as a
+// hash: what it was registered with but for names, and the apps of the user that it does not see.
+func (p *Planner) Held(box registry.Sandbox) (string, error) {
+	c, err := p.Resolve(box, Confinement{})
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.New()
+	line := func(parts ...any) { fmt.Fprintf(sum, "%q\n", parts) }
+	line(c.WorkingDir.String(), c.Network, c.Events, c.AppID)
+	for _, list := range [][]pathmap.ContainerPath{c.WriteDirs, c.ReadDirs, c.Subject.AppRoots} {
+		for _, dir := range list {
+			line(dir.String())
+		}
+		line()
+	}
+	for _, m := range c.Shown {
+		line(m.Host.String(), m.Container.String())
+	}
+	for _, m := range c.Mounts {
+		line(m.Target.String(), m.ReadOnly)
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
 // PersistentEnvironment returns the environment of all commands of a persistent sandbox.

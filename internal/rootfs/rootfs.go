@@ -6,6 +6,7 @@
 package rootfs
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -103,6 +104,13 @@ func (p *Planner) real(path pathmap.HostPath) string {
 // disk: what fills it is the tenant's own.
 func (p *Planner) ProcessDir(user, id string) string {
 	return filepath.Join(p.UserDir(user), processesDir, id)
+}
+
+// MakeProcessesDir makes the folder that holds those of a user's durable processes, if it is
+// missing.
+func (p *Planner) MakeProcessesDir(user string) (dir string, err error) {
+	dir = filepath.Dir(p.ProcessDir(user, "any"))
+	return dir, os.MkdirAll(dir, 0o711)
 }
 
 // UserDir returns the folder of a user, which holds the home.

@@ -45,7 +45,7 @@ func (s *Service) inside(box Sandbox, asked Confinement) (*persistent.Sandbox, e
 	if err := s.checkInside(box, asked); err != nil {
 		return nil, err
 	}
-	return s.persistent.Of(box, s.token), nil
+	return s.persistent.Of(box, s.token)
 }
 
 // runInside is run for a call in its sandbox.
@@ -105,6 +105,7 @@ func (s *Service) runInside(ctx context.Context, box Sandbox, r Request, out ses
 		// What is planned now says which limits it has.
 		if p, err := s.planner.PlanHeld(ctx, box, in.ID(), true); err == nil {
 			s.explain(ctx, &ended, watch, p, refused != nil)
+			hints.Inside(ended.Hints)
 		}
 	}
 	if ended.Exhausted != nil {

@@ -38,6 +38,10 @@ func (s *Service) watchExec(box Sandbox, r Request) *execWatch {
 			Command: commandText(r), Grants: listText(r.Permissions),
 			Network: listText(slices.Concat(r.PackageManagers, r.AllowedDomains)),
 		}
+		if r.InSandbox {
+			w.event.Grants, w.event.Network = "in:sandbox",
+				listText(slices.Concat(box.Presets, box.Domains))
+		}
 		w.publish()
 	}
 	return w

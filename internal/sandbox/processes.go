@@ -13,6 +13,9 @@ import (
 func (s *Service) StartProcess(ctx context.Context, id string, n process.Intent,
 	secrets map[string]string) (process.Record, []string, error) {
 	c, err := s.call(id, n.Confinement())
+	if err == nil && n.InSandbox {
+		err = s.checkInside(c.Sandbox, c.Confinement)
+	}
 	if err != nil {
 		return process.Record{}, nil, err
 	}
@@ -28,6 +31,10 @@ func (s *Service) StartProcess(ctx context.Context, id string, n process.Intent,
 		return process.Record{}, nil, err
 	}
 	defer leave()
+	n.UserID, n.SandboxID, n.Cwd = c.User.String(), c.ID.String(), command.Cwd
+	if n.InSandbox {
+		return s.processes.Start(ctx, n, s.token, secrets, nil)
+	}
 	p, err := s.plan(ctx, c, false)
 	if err != nil {
 		return process.Record{}, nil, err
@@ -36,7 +43,6 @@ func (s *Service) StartProcess(ctx context.Context, id string, n process.Intent,
 		n.Home = p.Home
 	}
 	e := p.Spec.Egress // the egress of a call has no addresses
-	n.UserID, n.SandboxID, n.Cwd = c.User.String(), c.ID.String(), command.Cwd
 	n.Egress = process.Egress{Profile: e.Profile, Domains: e.Domains, Denied: e.Denied}
 	return s.processes.Start(ctx, n, s.token, secrets, &p)
 }

@@ -62,7 +62,7 @@ func (s *Service) parseRegistration(id string, r Registration) (Sandbox, error) 
 	if n := size(box); n > maxRegistered {
 		return Sandbox{},
 			errs.Invalid(
-				"the paths of permissions and mounts have %d bytes together, more than %d: name fewer directories that hold the others",
+				"the paths of permissions and mounts, and the names, have %d bytes together, more than %d: name fewer directories that hold the others",
 				n, maxRegistered)
 	}
 	if err := s.checkNames(box); err != nil {
@@ -97,7 +97,7 @@ func (s *Service) checkNames(box Sandbox) error {
 	return err
 }
 
-// maxRegistered bounds the paths of a sandbox, in bytes: each is kept in memory, and there may be
+// maxRegistered bounds the paths and names of a sandbox, in bytes: each is kept in memory, and there may be
 // many.
 const maxRegistered = 64 << 10
 
@@ -105,6 +105,9 @@ func size(box Sandbox) int {
 	n := len(box.WorkingDir.String()) + len(box.SkillsDir)
 	for _, dir := range slices.Concat(box.WriteDirs, box.ReadDirs) {
 		n += len(dir.String())
+	}
+	for _, name := range slices.Concat(box.Domains, box.Presets) {
+		n += len(name)
 	}
 	for _, m := range box.Mounts {
 		n += len(m.Source.String()) + len(m.Target.String())

@@ -213,9 +213,10 @@ func (s *Service) Put(id string, r Registration) (box Sandbox, created bool, err
 			return Sandbox{}, false, err
 		}
 	}
-	box, created, err = s.registry.Put(box, time.Now().UTC())
-	if err == nil {
-		s.persistent.Registered()
+	now := time.Now().UTC()
+	box, created, err = s.registry.Put(box, now)
+	if err == nil && box.UpdatedAt.Equal(now) { // else nothing has changed
+		s.persistent.Registered(box.User.String())
 	}
 	if err == nil && r.Warm != nil {
 		s.warm(box, r.Warm)
@@ -232,10 +233,11 @@ func (s *Service) Delete(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
+	box, _ := s.registry.Get(parsed)
 	if err := s.registry.Delete(parsed); err != nil {
 		return err
 	}
-	s.persistent.Registered()
+	s.persistent.Registered(box.User.String())
 	return s.processes.FollowPause(ctx, parsed.String())
 }
 

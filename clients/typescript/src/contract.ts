@@ -331,13 +331,14 @@ export interface paths {
          *     is made in the background. A sandbox keeps its user: to give its id to another user, delete it first.
          *     If the id belongs to a sandbox of a user for whom the caller does not act, the answer is `notFound`.
          *     What the new registration takes away is refused from the next call on, and when a process is
-         *     restarted. Commands and processes that already run keep what they were started with.
+         *     restarted. Commands and processes that already run keep what they were started with, except for those
+         *     inside a `persistent` sandbox: with other grants they end, and other names are set.
          */
         put: operations["putSandbox"];
         post?: never;
         /**
          * Remove a sandbox's registration
-         * @description The user's files stay, and running commands go on.
+         * @description The user's files stay, and running commands go on; what runs inside a `persistent` sandbox ends.
          */
         delete: operations["deleteSandbox"];
         options?: never;
@@ -1191,8 +1192,8 @@ export interface components {
             skillsDir?: components["schemas"]["SkillsDir"];
             persistent?: components["schemas"]["Persistent"];
             /**
-             * @description Names that the persistent container may reach. They need `persistent` and `permissions.network`, and can be
-             *     changed while it runs. Without any, nothing is reached.
+             * @description Names that the persistent container may reach. They need `persistent` and `permissions.network`. Without any,
+             *     it reaches nothing.
              */
             allowedDomains?: components["schemas"]["AllowedDomains"];
             /** @description Presets of such names, beside `allowedDomains`. */
@@ -1206,17 +1207,20 @@ export interface components {
             warm?: components["schemas"]["Tags"];
         };
         /**
-         * @description Makes the sandbox one machine: it has a container of its own for its life, in which a call with `in: sandbox`
-         *     runs, with all that the sandbox holds. What such a call leaves running goes on there, and the calls share one
-         *     loopback, one `/tmp`, and one kernel's locks and watches. The first such call makes the container. It is paused
-         *     while nothing runs in it, until the next call. If it is lost, out of memory or with its host, the next call
-         *     starts it again from the home, and has the hint `restarted`. A registration that holds other things ends it; it
-         *     is removed with the sandbox, or when `persistent` is no longer set. Calls without `in` are as in any sandbox.
+         * @description Makes the sandbox one machine: it has a container of its own for its life, in which a call, or a process, with
+         *     `in: sandbox` runs, with all that the sandbox holds. What such a call leaves running goes on there, and they share
+         *     one loopback, one `/tmp`, and one kernel's locks and watches. The first makes the container. It is paused while
+         *     nothing runs in it, until the next call. If it is lost, out of memory or with its host, the next call starts it
+         *     again from the home, and has the hint `restarted`. Its registration decides: other names are set while it runs
+         *     (but `*` needs another container), and a registration that holds other things ends it, with what runs there,
+         *     commands included. It is removed with the sandbox, or when `persistent` is no longer set. Calls without `in` are
+         *     as in any sandbox. A call there that is ended, by its time or its caller, ends with its whole session (setsid(2));
+         *     only what has made itself independent goes on then.
          * @default false
          */
         Persistent: boolean;
         /**
-         * @description `call`: the command has a container for its grants. `sandbox`: it runs in the container of a sandbox that is
+         * @description `call`: the command has a container for its grants, as has each process. `sandbox`: it runs in the container of a sandbox that is
          *     `persistent`, with all that the sandbox holds, no more and no less: `permissions`, `allowedDomains`,
          *     `packageManagers`, `denyRead`, `denyWrite`, `deniedDomains` and `home` are `invalid` then. In another sandbox
          *     that is a `conflict`.
@@ -1326,8 +1330,8 @@ export interface components {
             skillsDir?: components["schemas"]["SkillsDir"];
             persistent?: components["schemas"]["Persistent"];
             /**
-             * @description Names that the persistent container may reach. They need `persistent` and `permissions.network`, and can be
-             *     changed while it runs. Without any, nothing is reached.
+             * @description Names that the persistent container may reach. They need `persistent` and `permissions.network`. Without any,
+             *     it reaches nothing.
              */
             allowedDomains?: components["schemas"]["AllowedDomains"];
             /** @description Presets of such names, beside `allowedDomains`. */
@@ -1521,6 +1525,11 @@ export interface components {
             value?: string;
             /** @description Of `restarted`: why. */
             reason?: string;
+            /**
+             * @description The command ran inside its persistent sandbox, whose registration says what it may do. Absent otherwise.
+             * @constant
+             */
+            in?: "sandbox";
         };
         /** @description A Result with the command's output. */
         Output: components["schemas"]["Result"] & {
@@ -1906,6 +1915,7 @@ export interface components {
              * @default false
              */
             login?: boolean;
+            in?: components["schemas"]["In"];
             permissions?: components["schemas"]["Tags"];
             allowedDomains?: components["schemas"]["AllowedDomains"];
             packageManagers?: components["schemas"]["PackageManagers"];
@@ -2043,6 +2053,11 @@ export interface components {
             cwd: string;
             /** @description Where HOME points. */
             home: string;
+            /**
+             * @description It runs in the container of its persistent sandbox; absent otherwise.
+             * @constant
+             */
+            in?: "sandbox";
             /** @description Its grants. */
             permissions: string[];
             allowedDomains: string[];

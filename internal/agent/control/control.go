@@ -83,6 +83,10 @@ type Request struct {
 	// PID or Tag says which command; a tag means the newest command that has it.
 	PID int    `json:"pid,omitempty"`
 	Tag string `json:"tag,omitempty"`
+	// Process is the id of a durable process, in place of PID and Tag, for Begin, Follow, Signal
+	// and End. What to begin is in its directory (package launch). Its output goes to its log, so
+	// nothing follows but its Exit. An older agent breaks the stream of Begin.
+	Process string `json:"process,omitempty"`
 	// Run is what to begin, under Tag.
 	Run *Run `json:"run,omitempty"`
 	// Length is how many bytes of input follow.
@@ -116,9 +120,12 @@ type Run struct {
 	// TimeoutMs is after how many milliseconds the command is killed with all that is below it; 0
 	// means never.
 	TimeoutMs int64 `json:"timeoutMs,omitempty"`
-	// Waits makes the command wait for a follower that takes nothing, for as long as it follows.
-	// Without it such a follower is cut off after a while. An older agent cuts off.
-	Waits bool `json:"waits,omitempty"`
+	// Call makes it the command of a call, which is the client that begins it: the command waits for
+	// a follower that takes nothing, and when the call leaves before the Exit, it is ended as by
+	// End. An older agent cuts such a follower off, and lets the command go on.
+	Call bool `json:"call,omitempty"`
+	// GraceMs is for that end, in milliseconds.
+	GraceMs int64 `json:"graceMs,omitempty"`
 	// Note is for the service's own use, and is returned in lists.
 	Note json.RawMessage `json:"note,omitempty"`
 }

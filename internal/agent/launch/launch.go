@@ -12,6 +12,9 @@
 // Once launch.json is gone, so is the state.json of an earlier run. SIGTERM, SIGINT and SIGHUP go
 // to the whole command; before the start they end the agent.
 //
+// A process may also run in a persistent container, which has the directories of all its user's
+// processes below All. Then package control says when it starts and which signals it gets.
+//
 // The directory belongs to the agent (package creds), and commands cannot open it. What the service
 // reads from it comes from a container all the same, and is opened and parsed as a tenant's input.
 package launch
@@ -37,6 +40,7 @@ const Version = 2
 // Dir is where the directory is in the container; the other names are files in it.
 const (
 	Dir       = "/.daycare/process"
+	All       = "/.daycare/processes" // in a persistent container, those of its user
 	File      = "launch.json"
 	StateFile = "state.json"
 	LogFile   = "process.log"
@@ -75,6 +79,8 @@ type Launch struct {
 	Note string `json:"note,omitempty"`
 	// Ready says how to check that the command is ready for its work; nil means no checks.
 	Ready *Ready `json:"ready,omitempty"`
+	// In is the persistent container in which it runs, for State; empty for one of its own.
+	In string `json:"in,omitempty"`
 }
 
 // Ready is a check that the agent repeats. It succeeds if a shell command line, run in the
@@ -180,6 +186,8 @@ type State struct {
 	Fault string `json:"fault,omitempty"`
 	// Lost is how many bytes of output could not be written to the log.
 	Lost int64 `json:"lost,omitempty"`
+	// In is Launch.In.
+	In string `json:"in,omitempty"`
 }
 
 // Readiness is the result of a check. It is the process's own claim.

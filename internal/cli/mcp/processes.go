@@ -126,6 +126,9 @@ func (s *Server) processStart(ctx context.Context, _ *mcp.CallToolRequest,
 		Home: e.Home, Permissions: e.Permissions, AllowedDomains: e.AllowedDomains,
 		PackageManagers: e.PackageManagers, Restrictions: e.Restrictions,
 	}
+	if s.cfg.Persistent && in.asksForNothing() {
+		p.In = types.InSandbox
+	}
 	for _, port := range in.Expose {
 		p.Expose = append(p.Expose, types.Expose{Port: port})
 	}

@@ -137,7 +137,11 @@ func (b *Sandbox) Start(ctx context.Context, c Command) (*Reader, error) {
 		Root:  root, Stdin: c.Stdin, TimeoutMs: (c.Timeout + time.Millisecond - 1).Milliseconds(),
 		Note: note{Argv: c.Argv, Env: c.Env, Cwd: cwd, Root: root}.encode(),
 	}
-	return b.follow(ctx, control.Request{Do: control.Begin, Tag: c.Tag, Run: run})
+	give, err := b.takeCommand()
+	if err != nil {
+		return nil, fmt.Errorf("cannot run the command: %w", err)
+	}
+	return b.begin(ctx, control.Request{Tag: c.Tag, Run: run}, give)
 }
 
 // Follow follows a command that runs, or has ended while nobody followed it.
@@ -146,26 +150,24 @@ func (b *Sandbox) Follow(ctx context.Context, which Selector) (*Reader, error) {
 }
 
 func (b *Sandbox) follow(ctx context.Context, r control.Request) (*Reader, error) {
-	give := func() {}
-	if r.Do == control.Begin {
-		var err error
-		if give, err = b.takeCommand(); err != nil {
-			return nil, fmt.Errorf("cannot run the command: %w", err)
-		}
+	got, err := b.ask(ctx, r, nil)
+	if err != nil {
+		return nil, err
 	}
+	return newReader(b, got, b.entry.followed(got.answer.PID), b.hasTerminal(ctx, r, got.answer)), nil
+}
+
+// begin begins a command, for which give gives back a place in the quotas: at its end, or after an
+// error.
+func (b *Sandbox) begin(ctx context.Context, r control.Request, give func()) (*Reader, error) {
+	r.Do = control.Begin
 	got, err := b.ask(ctx, r, nil)
 	if err != nil {
 		give()
 		b.entry.unsure() // it may have begun
 		return nil, err
 	}
-	var counts *counted
-	if r.Do == control.Begin {
-		counts = b.entry.begun(got.answer.PID, give)
-	} else {
-		counts = b.entry.followed(got.answer.PID)
-	}
-	return newReader(b, got, counts, b.hasTerminal(ctx, r, got.answer)), nil
+	return newReader(b, got, b.entry.begun(got.answer.PID, give), r.Run.Terminal), nil
 }
 
 // takeCommand counts another command of the sandbox, until done is called.
@@ -181,10 +183,7 @@ func (b *Sandbox) takeCommand() (done func(), err error) {
 // hasTerminal reports whether the command that an answer is about has a terminal. An older agent
 // says it only of one that runs.
 func (b *Sandbox) hasTerminal(ctx context.Context, r control.Request, answer control.Answer) bool {
-	switch {
-	case r.Do == control.Begin:
-		return r.Run.Terminal
-	case answer.Terminal != nil:
+	if answer.Terminal != nil {
 		return *answer.Terminal
 	}
 	running, _ := b.Commands(ctx) // without them, what it prints is passed on all the same

@@ -58,7 +58,6 @@ func (e *entry) left(pid int, c *counted, ended bool) {
 	if c == nil || e.commands[pid] != c {
 		return
 	}
-	e.used = time.Now()
 	if c.followers--; ended {
 		delete(e.commands, pid)
 		c.give()

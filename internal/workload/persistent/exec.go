@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -48,9 +49,27 @@ const endSlack = 15 * time.Second
 // grants, and blocks until it has ended. While out blocks, the command does. When ctx ends, so does
 // the command, and the error is ctx's cause.
 func (b *Sandbox) Run(ctx context.Context, c Call, out session.Output) (Ended, error) {
+	ended, err := b.runCall(ctx, c, out)
+	for _, of := range []error{errLost, errGone, errEnded} { // in the words of clients' sandboxes
+		if errors.Is(err, of) {
+			err = fmt.Errorf(
+				"sandbox %q lost its container, or was given up, while the call ran: call again, and it goes on from its home: %w",
+				b.entry.recorded().box(), cerrdefs.ErrUnavailable)
+		}
+	}
+	return ended, err
+}
+
+func (b *Sandbox) runCall(ctx context.Context, c Call, out session.Output) (Ended, error) {
 	begun := time.Now()
+	defer b.entry.enter()()
+	give, err := b.takeCommand()
+	if err != nil {
+		return Ended{}, fmt.Errorf("cannot run the command: %w", err)
+	}
 	ended, err := b.wake(ctx)
 	if err != nil {
+		give()
 		return ended, err
 	}
 	ended.Waited = time.Since(begun)
@@ -61,25 +80,24 @@ func (b *Sandbox) Run(ctx context.Context, c Call, out session.Output) (Ended, e
 	command := c.Command.Command
 	command.Process.Env = plan.Join(append([]map[string]string{r.Env}, c.Env...)...)
 	which := Selector{Tag: "call-" + rand.Text()} // no other command ever has it
-	reader, err := b.follow(ctx, control.Request{Do: control.Begin, Tag: which.Tag,
-		Run: &control.Run{Command: command, Stdin: c.Stdin != nil, Waits: true,
-			// Only if the service does not end it:
-			TimeoutMs: (c.Timeout + c.Grace + endSlack).Milliseconds()}})
+	reader, err := b.begin(ctx, control.Request{Tag: which.Tag, Run: &control.Run{
+		Command: command, Stdin: c.Stdin != nil, Call: true, GraceMs: c.Grace.Milliseconds(),
+		// Only if the service does not end it:
+		TimeoutMs: (c.Timeout + c.Grace + endSlack).Milliseconds(),
+	}}, give)
 	if fault, is := errors.AsType[startFault](err); is {
 		ended.Result = fault.result()
 		return ended, nil
 	}
 	if err != nil {
-		if cerrdefs.IsUnavailable(err) || ctx.Err() != nil { // it may have begun
-			b.entry.of.work.Go(func() { _ = b.tellEnd(which, 0) })
-		}
 		return ended, err
 	}
 	defer reader.Close()
 	handed := time.Now()
 	asleep := *b // it must not start the sandbox again for a command that is lost
 	asleep.asleep = true
-	t := &turn{of: &asleep, which: which, grace: c.Grace, reader: reader, over: make(chan struct{})}
+	t := &turn{of: &asleep, which: which, grace: c.Grace, reader: reader,
+		over: make(chan struct{})}
 	defer close(t.over)
 	defer context.AfterFunc(ctx, t.end)()
 	defer time.AfterFunc(c.Timeout, func() { t.expired.Store(true); t.end() }).Stop()
@@ -106,7 +124,12 @@ func (b *Sandbox) wake(ctx context.Context) (Ended, error) {
 	}
 	before := b.entry.recorded()
 	ended := Ended{Cold: b.entry.hasMoved(), Thawed: before.Paused}
-	if _, err := b.running(ctx); err != nil {
+	_, err := b.running(ctx)
+	if errors.Is(err, errEnded) { // just now
+		b.entry.keepHome()
+		_, err = b.running(ctx)
+	}
+	if err != nil {
 		return ended, err
 	}
 	if now := b.entry.recorded().Moved; now != nil && now != before.Moved {
@@ -135,38 +158,44 @@ type turn struct {
 	which   Selector
 	grace   time.Duration
 	reader  *Reader
-	expired atomic.Bool
+	expired atomic.Bool // its time was up before it had ended
+	passing atomic.Bool // output is being passed on, which takes as long as its receiver likes
 	ending  sync.Once
 	over    chan struct{} // closed when the command has ended
 }
 
-// end ends the command. If the container does not do that, the call ends without it.
-func (t *turn) end() {
-	t.ending.Do(func() {
-		if t.of.tellEnd(t.which, t.grace) != nil {
-			t.reader.Close()
-			return
-		}
+// end ends the command. If the container does not do that in time, the call ends without it.
+func (t *turn) end() { t.ending.Do(t.endNow) }
+
+func (t *turn) endNow() {
+	const tick = 100 * time.Millisecond
+	switch err := t.tellEnd(); {
+	case cerrdefs.IsNotFound(err): // it has ended already
+		t.expired.Store(false)
+		return
+	case err != nil:
+		t.reader.Close()
+		return
+	}
+	for left := t.grace + endSlack; left > 0; {
 		select {
-		case <-time.After(t.grace + endSlack):
-			t.reader.Close()
 		case <-t.over:
+			return
+		case <-time.After(tick):
 		}
-	})
+		if !t.passing.Load() {
+			left -= tick
+		}
+	}
+	t.reader.Close()
 }
 
-// tellEnd asks the container to end a command. One that is not there has ended.
-func (b *Sandbox) tellEnd(which Selector, grace time.Duration) error {
+// tellEnd asks the container to end the command.
+func (t *turn) tellEnd() error {
 	ctx, cancel := context.WithTimeout(context.Background(), endSlack)
 	defer cancel()
-	asleep := *b
-	asleep.asleep = true
-	end := control.Request{Do: control.End, GraceMs: grace.Milliseconds()}
-	err := asleep.act(ctx, which, end, nil)
-	if cerrdefs.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return t.of.act(ctx, t.which, control.Request{Do: control.End,
+		GraceMs: t.grace.Milliseconds()}, nil)
 }
 
 // feed copies stdin. It may outlive the command while the reader blocks; the reader's owner
@@ -240,7 +269,10 @@ func (t *turn) read(ctx context.Context, out session.Output, ended *Ended) error
 			continue
 		}
 		ended.Truncated = ended.Truncated || event.Lost > 0
-		if failed = out(event.Stream, event.Data); failed != nil {
+		t.passing.Store(true)
+		failed = out(event.Stream, event.Data)
+		t.passing.Store(false)
+		if failed != nil {
 			go t.end()
 		}
 	}

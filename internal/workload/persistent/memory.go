@@ -64,6 +64,10 @@ func (e *entry) keepsHome(container string) bool {
 		words = found.Error()
 	case r.Of == nil:
 		return false
+	default: // Docker has to say so: what still runs is not given up
+		if lost, err := e.isLost(container); err != nil || !lost {
+			return false
+		}
 	}
 	if err := e.loses(container, words); err != nil {
 		e.of.cfg.Log.Error().Err(err).Str("sandbox", e.id).
@@ -79,12 +83,14 @@ func (e *entry) loses(container, words string) error {
 	defer cancel()
 	mark := func(r *record) { r.Lost = &words }
 	err := e.change(mark)
-	if err != nil && e.of.cfg.Shared == nil {
-		// As on a full disk. The container stays until this can be recorded, or the next service
-		// would find none, and take the sandbox for lost.
+	if err != nil && e.of.cfg.Shared == nil { // as on a full disk
 		e.must(mark)
-		e.goesOnFromHome(container, words)
-		return nil
+		if err = nil; e.recorded().Of == nil {
+			// The container stays until this can be recorded, or the next service would find none,
+			// and take the sandbox for lost. A registered one has not lost it by that.
+			e.goesOnFromHome(container, words)
+			return nil
+		}
 	}
 	if err == nil && container != "" {
 		err = e.of.cfg.Executor.RemoveProcess(ctx, container)
@@ -99,9 +105,13 @@ func (e *entry) loses(container, words string) error {
 // to be removed, if there is one.
 func (e *entry) goesOnFromHome(left, why string) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	e.container, e.place = left, homeOnly
 	e.uncount()
+	registered := e.record.Of != nil
+	e.mu.Unlock()
+	if registered {
+		e.giveBack()
+	}
 	e.of.cfg.Log.Warn().Str("sandbox", e.id).Str("why", why).
 		Msg("a sandbox has lost its container; the next call starts it again from its home")
 }

@@ -90,6 +90,8 @@ type Pool interface {
 type Processes interface {
 	// FollowPause resumes the processes of a sandbox that is gone, and with it its pause.
 	FollowPause(ctx context.Context, sandboxID string) error
+	// Ended says that a process may have ended. It does not block.
+	Ended(id string)
 }
 
 // Executor manages the containers. *dockerexec.Executor implements it.
@@ -133,6 +135,8 @@ type Sandboxes struct {
 	all     map[string]*entry
 	leaving map[string]bool // ids of sandboxes of which only the seat is left
 	giving  map[string]bool // those of them whose seat is being given up
+	// processes are the durable ones that are followed, by id.
+	processes map[string]bool
 }
 
 // entry is one sandbox, and what is done to one. Sandboxes has what is done to all. These are its
@@ -171,8 +175,11 @@ type entry struct {
 	exhaustedIn string
 
 	place place
-	// used is when the last call has ended that ran something in a registered sandbox.
-	used time.Time
+	// Of a registered sandbox: calls is how many use it, and used when the last one did. check says
+	// that it may not be as its registration, or the settings, say now.
+	calls int
+	used  time.Time
+	check bool
 
 	// For a cluster: removed says that there is no record while this host holds the sandbox.
 	// released is the epoch of the record whose container Release has removed, and revision is the
@@ -209,7 +216,8 @@ func (e *entry) recorded() record {
 func Open(cfg Config) (*Sandboxes, error) {
 	cfg.recountEvery = cmp.Or(cfg.recountEvery, recountEvery)
 	s := &Sandboxes{cfg: cfg, wake: make(chan struct{}, 1), ends: fair.NewPool(endsAtOnce, 0),
-		all: map[string]*entry{}, leaving: map[string]bool{}, giving: map[string]bool{}}
+		all: map[string]*entry{}, leaving: map[string]bool{}, giving: map[string]bool{},
+		processes: map[string]bool{}}
 	s.sought.Store(1)
 	s.life, s.cancel = context.WithCancel(context.Background())
 	if cfg.Shared != nil {
@@ -220,12 +228,12 @@ func Open(cfg Config) (*Sandboxes, error) {
 		return nil, fmt.Errorf("cannot read the records of persistent sandboxes: %w", err)
 	}
 	for _, r := range records {
-		give := s.cfg.Quotas.Hold(r.account(), quota.Containers, 1)
-		e := &entry{of: s, id: r.ID, record: r, gone: r.gone(), give: give,
-			commands: map[int]*counted{}, place: here}
+		e := &entry{of: s, id: r.ID, record: r, gone: r.gone(), commands: map[int]*counted{},
+			place: here, check: true}
 		if r.Lost != nil {
 			e.place = homeOnly
 		}
+		e.hold()
 		s.all[r.ID] = e
 	}
 	return s, nil

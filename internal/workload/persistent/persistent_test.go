@@ -114,6 +114,8 @@ type noProcesses struct{}
 
 func (noProcesses) FollowPause(context.Context, string) error { return nil }
 
+func (noProcesses) Ended(string) {}
+
 // Owner knows everybody but those who are gone.
 func (l *lab) Owner(name string) (quota.Token, bool) {
 	l.mu.Lock()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base32"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,8 +11,8 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
+	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/agent/control"
-	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/registry"
@@ -34,9 +33,16 @@ type registered struct {
 }
 
 // Of returns the persistent sandbox that a registered one is, for a caller with a token. Its
-// container is made when it is used.
-func (s *Sandboxes) Of(box registry.Sandbox, token quota.Token) *Sandbox {
+// container is made when it is used. The error is of class Unavailable if another host holds the
+// user.
+func (s *Sandboxes) Of(box registry.Sandbox, token quota.Token) (*Sandbox, error) {
 	id := idOf(box)
+	if s.cfg.Shared != nil {
+		if _, epoch := s.cfg.Shared.Seat(box.User.String()); epoch == 0 {
+			return nil, fmt.Errorf("this host does not hold user %q: try again: %w", box.User,
+				cerrdefs.ErrUnavailable)
+		}
+	}
 	s.mu.Lock()
 	e := s.all[id]
 	if e == nil {
@@ -50,14 +56,16 @@ func (s *Sandboxes) Of(box registry.Sandbox, token quota.Token) *Sandbox {
 	}
 	s.mu.Unlock()
 	e.keepHome()
-	return &Sandbox{entry: e, owner: token}
+	return &Sandbox{entry: e, owner: token}, nil
 }
 
 // Warm reports whether the sandbox has a container that the next command can use.
 func (b *Sandbox) Warm() bool {
 	b.entry.mu.Lock()
 	defer b.entry.mu.Unlock()
-	return b.entry.place == here && b.entry.container != "" && b.entry.state() != StateEnded
+	_, differs := b.entry.strays()
+	return b.entry.place == here && b.entry.container != "" && !differs &&
+		b.entry.state() != StateEnded
 }
 
 // idOf returns the id of a registered sandbox's container, which no other sandbox has.
@@ -66,30 +74,6 @@ func idOf(box registry.Sandbox) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%d", box.User, box.ID,
 		box.CreatedAt.UnixNano()))
 	return "r" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:length])
-}
-
-// heldBy returns what a sandbox holds that its container is made with, as a hash. The names that it
-// may reach can be changed later.
-func heldBy(box registry.Sandbox) string {
-	var mounts []string
-	for _, m := range box.Mounts {
-		mounts = append(mounts, m.Source.String(), m.Target.String(), fmt.Sprint(m.ReadOnly))
-	}
-	dirs := func(list []string, from fmt.Stringer) []string { return append(list, from.String()) }
-	var write, read []string
-	for _, dir := range box.WriteDirs {
-		write = dirs(write, dir)
-	}
-	for _, dir := range box.ReadDirs {
-		read = dirs(read, dir)
-	}
-	text, err := json.Marshal([]any{box.WorkingDir.String(), write, read, box.Network, box.Events,
-		box.AppID, mounts, box.SkillsDir})
-	if err != nil {
-		panic(err) // these are strings and booleans
-	}
-	sum := sha256.Sum256(text)
-	return base32.StdEncoding.EncodeToString(sum[:])
 }
 
 // networkOf returns what a registered sandbox may reach.
@@ -105,61 +89,101 @@ func (s *Sandboxes) registration(of registered) (registry.Sandbox, bool) {
 		box.CreatedAt.Equal(of.Created)
 }
 
-// Registered says that registrations have changed. It does not wait for what follows.
-func (s *Sandboxes) Registered() {
-	if s != nil {
-		s.rouse()
+// Registered says that a user's registrations have changed, or with an empty name that the settings
+// have. It does not wait for what follows.
+func (s *Sandboxes) Registered(user string) {
+	if s == nil {
+		return
 	}
+	for _, e := range s.entries() {
+		e.mu.Lock()
+		if of := e.record.Of; of != nil && (user == "" || of.User == user) {
+			e.check = true
+		}
+		e.mu.Unlock()
+	}
+	s.rouse()
 }
 
-// strays reports how a registered sandbox is not as its registration says: it has none any more, or
-// its container differs. It is called with entry.mu held.
+// strays reports whether a registered sandbox has no registration any more, or may differ from it.
+// It is called with entry.mu held.
 func (e *entry) strays() (orphan, differs bool) {
 	of := e.record.Of
-	if of == nil || e.of.cfg.Shared != nil && !e.of.cfg.Shared.Known() {
+	if of == nil || !e.check || e.of.cfg.Shared != nil && !e.of.cfg.Shared.Known() {
 		return false, false
 	}
-	box, is := e.of.registration(*of)
-	if !is {
-		return true, false
-	}
-	n := e.record.Network
-	return false, e.place == here && (of.Held != heldBy(box) || !slices.Equal(n.Allow, box.Domains) ||
-		!slices.Equal(n.Presets, box.Presets) || box.Paused && !e.record.Paused)
+	_, is := e.of.registration(*of)
+	return !is, is && e.place == here
 }
 
 // conforms makes a registered sandbox what its registration says.
 func (b *Sandbox) conforms(ctx context.Context) error {
-	b.entry.mu.Lock()
-	orphan, differs := b.entry.strays()
-	b.entry.mu.Unlock()
-	if !orphan && !differs {
+	e := b.entry
+	if e.hasMoved() { // it begins with what is registered then
+		return nil
+	}
+	r := e.recorded()
+	box, is := e.of.registration(*r.Of)
+	if held, reach, err := e.of.heldNow(box, is); err == nil && held == r.Of.Held &&
+		same(reach, r.Reach) && !(box.Paused && !r.Paused) {
 		return nil
 	}
 	return b.changes(func() error { return b.conform(ctx) })
 }
 
+// heldNow returns what a sandbox holds that its container is made with, as a hash, and what it may
+// reach. Other sandboxes of the user and the settings decide, too.
+func (s *Sandboxes) heldNow(box registry.Sandbox, registered bool) (held string,
+	reach dockerexec.Egress, err error) {
+	if !registered {
+		return "", reach, errNotRegistered
+	}
+	if held, err = s.cfg.Planner.Held(box); err == nil {
+		reach, err = s.cfg.Planner.PersistentEgress(box, networkOf(box).persistent())
+	}
+	return held, reach, err
+}
+
+// same compares what a sandbox may reach with what is recorded, of which nil is not known.
+func same(a dockerexec.Egress, b *dockerexec.Egress) bool {
+	return b != nil && a.Profile == b.Profile && slices.Equal(a.Domains, b.Domains) &&
+		slices.Equal(a.Denied, b.Denied)
+}
+
+var errNotRegistered = fmt.Errorf("the sandbox is not registered as persistent any more: %w",
+	cerrdefs.ErrNotFound)
+
 // conform is conforms with entry.changing held.
 func (b *Sandbox) conform(ctx context.Context) error {
 	e := b.entry
 	e.mu.Lock()
-	r, container := e.record, e.container
-	orphan, differs := e.strays()
+	r, container, place := e.record, e.container, e.place
+	e.check = false // unless that is said again from here on
 	e.mu.Unlock()
 	box, is := e.of.registration(*r.Of)
-	switch {
-	case orphan || !is:
-		return errs.NotFound("sandbox %q is not registered as persistent any more", r.Of.ID)
-	case !differs:
-		return nil
-	case r.Of.Held != heldBy(box):
-		return e.loses(container, "given up, as the sandbox holds other things now")
-	case box.Paused && !r.Paused:
-		return b.pause(ctx, e.change)
+	if !is {
+		return errNotRegistered
 	}
-	err := b.setNetwork(ctx, networkOf(box))
-	if cerrdefs.IsFailedPrecondition(err) { // another network, as settings.json says now
-		return e.loses(container, "given up, as the sandbox has another network now")
+	held, reach, err := e.of.heldNow(box, is)
+	switch {
+	case place != here:
+	case err != nil: // what it has is refused now, and the next call says why
+		err = e.loses(container, "given up, as its registration is refused now")
+	case held != r.Of.Held:
+		err = e.loses(container, "given up, as the sandbox holds other things now")
+	case !same(reach, r.Reach):
+		err = b.setNetwork(ctx, networkOf(box))
+		if cerrdefs.IsFailedPrecondition(err) {
+			err = e.loses(container, "given up, as the sandbox has another network now")
+		}
+	}
+	if err == nil && place == here && box.Paused && !e.recorded().Paused && !e.hasMoved() {
+		err = b.pause(ctx, e.change)
+	}
+	if err != nil {
+		e.mu.Lock()
+		e.check = true
+		e.mu.Unlock()
 	}
 	return err
 }
@@ -169,12 +193,13 @@ func (s *Sandboxes) planHeld(ctx context.Context, r record) (made plan.Plan,
 	note func(*record), err error) {
 	box, is := s.registration(*r.Of)
 	if !is {
-		return made, nil, errs.NotFound("sandbox %q is not registered as persistent any more",
-			r.Of.ID)
+		return made, nil, errNotRegistered
+	}
+	of := *r.Of
+	if of.Held, err = s.cfg.Planner.Held(box); err != nil {
+		return made, nil, err
 	}
 	made, err = s.cfg.Planner.PlanHeld(ctx, box, r.ID, false)
-	of := *r.Of
-	of.Held = heldBy(box)
 	limits := made.Spec.Platform.Limits
 	return made, func(r *record) {
 		r.Of, r.Network, r.Env = &of, networkOf(box), made.PersistentEnvironment()
@@ -197,6 +222,19 @@ func (s *Sandboxes) FollowPause(ctx context.Context, box registry.Sandbox) error
 		return b.conforms(ctx)
 	}
 	return b.Resume(ctx)
+}
+
+// enter counts a call that uses the sandbox, until leave is called.
+func (e *entry) enter() (leave func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.calls++
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.calls--
+		e.used = time.Now()
+	}
 }
 
 // EndUser removes the containers of a user's registered sandboxes, with all that runs there.
@@ -233,7 +271,7 @@ func (s *Sandboxes) SetFreezeAfter(d time.Duration) { s.freezeAfter.Store(int64(
 func (e *entry) mayFreeze(now time.Time) bool {
 	after := time.Duration(e.of.freezeAfter.Load())
 	return e.record.Of != nil && after > 0 && e.place == here && e.container != "" && !e.gone &&
-		e.counted && len(e.commands) == 0 && now.Sub(e.used) >= after && e.state() == StateRunning
+		e.calls == 0 && e.counted && len(e.commands) == 0 && now.Sub(e.used) >= after && e.state() == StateRunning
 }
 
 // freeze pauses a registered sandbox in which nothing runs; the next call resumes it.
@@ -256,7 +294,14 @@ func (e *entry) freeze() {
 	if !still {
 		return
 	}
-	if err := b.pause(ctx, e.change); err != nil && e.of.life.Err() == nil {
+	err = b.pause(ctx, e.change)
+	e.mu.Lock()
+	used := e.calls > 0
+	e.mu.Unlock()
+	if err == nil && used { // by a call that has found it running
+		err = b.resume(ctx)
+	}
+	if err != nil && e.of.life.Err() == nil {
 		e.of.cfg.Log.Warn().Err(err).Str("sandbox", e.recorded().box()).
 			Msg("cannot freeze an idle sandbox yet; trying again")
 	}

@@ -177,7 +177,7 @@ func (b *Sandbox) Resume(ctx context.Context) error {
 
 func (b *Sandbox) resume(ctx context.Context) error {
 	if b.entry.hasMoved() {
-		return b.begin(ctx)
+		return b.startAgain(ctx)
 	}
 	container, sleeps, err := b.container(ctx)
 	if err != nil || !sleeps {

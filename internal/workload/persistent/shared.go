@@ -144,8 +144,7 @@ func (e *entry) adopt(epoch int64) error {
 		}
 		return nil
 	}
-	e.give = e.of.cfg.Quotas.Hold(e.record.account(), quota.Containers, 1)
-	e.commands, e.gone = map[int]*counted{}, e.record.gone()
+	e.commands, e.gone, e.check = map[int]*counted{}, e.record.gone(), true
 	if e.record.Epoch != epoch || e.record.Epoch == e.released || e.record.Lost != nil {
 		e.place, e.counted = homeOnly, true
 		e.of.again.Store(true) // an earlier container may be left
@@ -153,8 +152,17 @@ func (e *entry) adopt(epoch int64) error {
 		e.place, e.counted = here, false
 		e.of.sought.Add(1)
 	}
+	e.hold()
 	e.of.rouse()
 	return nil
+}
+
+// hold takes the place of a sandbox that had one before, even if there is none. A registered one
+// has one while it has a container.
+func (e *entry) hold() {
+	if e.record.Of == nil || e.place == here {
+		e.give = e.of.cfg.Quotas.Hold(e.record.account(), quota.Containers, 1)
+	}
 }
 
 // Release ends what runs of a user's sandboxes, whom this host will no longer hold. Their records
@@ -229,17 +237,21 @@ func (e *entry) hasMoved() bool {
 func (s *Sandboxes) whose(c dockerexec.ProcessContainer) (_ *entry, known bool) {
 	e := s.entry(c.Spec.Persistent)
 	switch {
-	case s.cfg.Shared == nil:
-		return e, true
-	case !s.cfg.Shared.Known():
+	case s.cfg.Shared != nil && !s.cfg.Shared.Known():
 		return nil, false
 	case e == nil:
 		return nil, true
 	}
 	e.mu.Lock()
-	place := e.place
+	place, r := e.place, e.record
 	e.mu.Unlock()
-	_, epoch := s.cfg.Shared.Seat(e.recorded().user())
+	var epoch int64
+	switch {
+	case s.cfg.Shared != nil:
+		_, epoch = s.cfg.Shared.Seat(r.user())
+	case r.Of == nil: // what has moved keeps its container until that is recorded
+		return e, true
+	}
 	switch {
 	case place == here:
 		return e, true
@@ -262,14 +274,14 @@ func (b *Sandbox) settle(ctx context.Context) error {
 	if !b.entry.hasMoved() || b.Info().State != StateRunning {
 		return nil
 	}
-	return b.changes(func() error { return b.begin(ctx) })
+	return b.changes(func() error { return b.startAgain(ctx) })
 }
 
 // beginLimit is how long begin may take, with the template's start and ready commands.
 const beginLimit = time.Minute
 
-// begin creates the container of a sandbox that has moved, which then runs; entry.changing is held.
-func (b *Sandbox) begin(ctx context.Context) (err error) {
+// startAgain creates the container of a sandbox that has moved, which then runs; entry.changing is held.
+func (b *Sandbox) startAgain(ctx context.Context) (err error) {
 	s, e := b.entry.of, b.entry
 	e.mu.Lock()
 	r, place := e.record, e.place
@@ -281,6 +293,9 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 		return context.Cause(ctx)
 	}
 	defer func() {
+		if err != nil && r.Of != nil && e.hasMoved() {
+			e.giveBack()
+		}
 		if err != nil {
 			err = fmt.Errorf("cannot start sandbox %q%s: %w", r.box(), r.again(", "), err)
 		}
@@ -321,6 +336,7 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 			r.Moved.Why = *r.Lost
 		}
 		r.Lost = nil
+		r.Removing = false // as of an earlier one with the same registration
 		r.Host, r.Epoch, r.Reach, r.Root = host, epoch, &spec.Egress, spec.Root
 		note(r)
 		resumed(r)
@@ -331,7 +347,7 @@ func (b *Sandbox) begin(ctx context.Context) (err error) {
 		return errors.Join(err, s.cfg.Executor.RemoveProcess(ctx, started.ID))
 	}
 	e.mu.Lock()
-	e.container, e.place, e.released, e.counted = started.ID, here, 0, true
+	e.container, e.place, e.released, e.counted, e.used = started.ID, here, 0, true, time.Now()
 	e.mu.Unlock()
 	if r.wasStarted() {
 		s.cfg.Log.Warn().Str("sandbox", r.box()).Str("from", r.Host).Str("to", host).

@@ -26,6 +26,9 @@ const (
 type Intent struct {
 	UserID    string `json:"userId"` // must be set
 	SandboxID string `json:"sandboxId,omitempty"`
+	// InSandbox says that it runs inside its sandbox, which is persistent, with all that this
+	// holds. The fields of its Confinement are empty then.
+	InSandbox bool `json:"inSandbox,omitempty"`
 	// Name is for people; one longer than maxName characters is cut.
 	Name string `json:"name"`
 	// Command is a shell command line, Argv a program with its arguments: one of them must be set.

@@ -27,6 +27,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/hostfs"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/workload/persistent"
 	"github.com/daycare-run/sandbox/internal/workload/process"
 )
 
@@ -51,6 +52,8 @@ type Runner struct {
 	trash    *hostfs.Trash
 	log      zerolog.Logger
 	maxLog   atomic.Int64
+	// sandboxes have the processes that run in persistent sandboxes; nil until SetSandboxes.
+	sandboxes *persistent.Sandboxes
 }
 
 // New returns a Runner. maxLog bounds the log of one process, in bytes, over all of its
@@ -97,6 +100,9 @@ func (r *Runner) Discard(p process.Record) error {
 // Start implements process.Runner.
 func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string]string,
 	planned *plan.Plan) (_ process.Instance, err error) {
+	if p.InSandbox {
+		return r.startInside(ctx, p, secrets)
+	}
 	if planned == nil {
 		if planned, err = r.plan(ctx, p); err != nil {
 			return process.Instance{}, err
@@ -175,37 +181,52 @@ func (r *Runner) Instances(ctx context.Context) ([]process.Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	instances := make([]process.Instance, len(found))
-	for i, c := range found {
-		instances[i] = asInstance(c)
+	instances, err := r.instancesInside(ctx)
+	for _, c := range found {
+		instances = append(instances, asInstance(c))
 	}
-	return instances, nil
+	return instances, err
 }
 
 // Stop implements process.Runner.
 func (r *Runner) Stop(ctx context.Context, i process.Instance, signal syscall.Signal,
 	grace time.Duration) error {
+	if container, inside := isInside(i); inside {
+		return r.sandboxes.StopProcess(ctx, container, i.Process, signal, grace)
+	}
 	return r.executor.StopProcess(ctx, i.Container, signal, grace)
 }
 
 // Pause implements process.Runner.
 func (r *Runner) Pause(ctx context.Context, i process.Instance) error {
+	if _, inside := isInside(i); inside {
+		return nil // the sandbox is paused
+	}
 	return r.executor.PauseDetached(ctx, i.Container)
 }
 
 // Resume implements process.Runner.
 func (r *Runner) Resume(ctx context.Context, i process.Instance) error {
+	if _, inside := isInside(i); inside {
+		return nil // the sandbox is resumed
+	}
 	return r.executor.ResumeDetached(ctx, i.Container)
 }
 
 // Remove implements process.Runner.
 func (r *Runner) Remove(ctx context.Context, i process.Instance) error {
+	if container, inside := isInside(i); inside {
+		return r.sandboxes.StopProcess(ctx, container, i.Process, syscall.SIGKILL, killLimit)
+	}
 	return r.executor.RemoveProcess(ctx, i.Container)
 }
 
 // Exit implements process.Runner. It reports the end as Docker saw it, and what the process's first
 // program says if that fits.
 func (r *Runner) Exit(ctx context.Context, i process.Instance) (process.Exit, error) {
+	if _, inside := isInside(i); inside {
+		return r.exitInside(i)
+	}
 	ended, err := r.executor.InspectProcess(ctx, i.Container)
 	if err != nil {
 		return process.Exit{}, err
@@ -251,5 +272,8 @@ func (r *Runner) Readiness(p process.Record) process.Readiness {
 
 // Dial implements process.Runner.
 func (r *Runner) Dial(ctx context.Context, i process.Instance, port int) (process.Conn, error) {
+	if container, inside := isInside(i); inside {
+		return r.executor.DialProcess(ctx, container, port)
+	}
 	return r.executor.DialProcess(ctx, i.Container, port)
 }

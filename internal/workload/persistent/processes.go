@@ -1,0 +1,209 @@
+package persistent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/life"
+	"github.com/daycare-run/sandbox/internal/agent/control"
+	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/registry"
+)
+
+// Durable processes may run in the container of a registered sandbox. Package process decides about
+// them, package runner has their directories, and here is what the container is told. It says when
+// one has ended, so each is followed from its start, or from when it is found after a restart.
+
+// StartProcess starts the durable process of an id in a registered sandbox, which it has run. It
+// calls prepare with the container's id, to write what is to be started into the process's
+// directory. It blocks until the process has started, or has ended.
+func (s *Sandboxes) StartProcess(ctx context.Context, box registry.Sandbox, token quota.Token,
+	id string, prepare func(container string) error) (container string, err error) {
+	b, err := s.Of(box, token)
+	if err != nil {
+		return "", err
+	}
+	defer b.entry.enter()()
+	if _, err := b.wake(ctx); err != nil {
+		return "", err
+	}
+	if container, err = b.running(ctx); err != nil {
+		return "", err
+	}
+	if err := prepare(container); err != nil {
+		return "", err
+	}
+	stream, err := s.askProcess(ctx, container, id, control.Request{Do: control.Begin})
+	if err != nil {
+		return "", err
+	}
+	s.watchProcess(container, id, stream)
+	return container, nil
+}
+
+// FollowProcess follows a durable process that was found running, unless it is followed already.
+func (s *Sandboxes) FollowProcess(container, id string) {
+	s.mu.Lock()
+	followed := s.processes[id]
+	s.mu.Unlock()
+	if followed {
+		return
+	}
+	s.work.Go(func() {
+		ctx, cancel := context.WithTimeout(s.life, answerLimit)
+		defer cancel()
+		stream, err := s.askProcess(ctx, container, id, control.Request{Do: control.Follow})
+		switch {
+		case err == nil:
+			s.watchProcess(container, id, stream)
+		case !errors.Is(err, life.ErrPaused): // whoever resumes it has it found again
+			s.processHasEnded(id, cerrdefs.IsNotFound(err))
+		}
+	})
+}
+
+// watchProcess tells of the end of a process, unless another one follows it.
+func (s *Sandboxes) watchProcess(container, id string, stream control.Stream) {
+	s.mu.Lock()
+	followed := s.processes[id]
+	s.processes[id] = true
+	s.mu.Unlock()
+	if followed {
+		_ = stream.Reset()
+		return
+	}
+	s.work.Go(func() {
+		defer context.AfterFunc(s.life, func() { _ = stream.Reset() })()
+		var exit wire.Exit
+		err := wire.ReadMessage(stream, wire.KindExit, &exit)
+		_ = stream.Close()
+		s.mu.Lock()
+		delete(s.processes, id)
+		s.mu.Unlock()
+		s.processHasEnded(id, err == nil)
+	})
+}
+
+// followAgain is how long after a broken connection a process is looked at.
+const followAgain = time.Second
+
+// processHasEnded has it found out what became of a process: at once if it is known to have ended.
+func (s *Sandboxes) processHasEnded(id string, known bool) {
+	if !known {
+		select {
+		case <-time.After(followAgain):
+		case <-s.life.Done():
+			return
+		}
+	}
+	s.cfg.Processes.Ended(id)
+}
+
+// ProcessContainers returns the containers that may have durable processes, also those that have
+// ended.
+func (s *Sandboxes) ProcessContainers(
+	ctx context.Context) ([]dockerexec.ProcessContainer, error) {
+	all, err := s.cfg.Executor.Persistent(ctx)
+	return slices.DeleteFunc(all, func(c dockerexec.ProcessContainer) bool {
+		return c.Spec.Process.Dir == ""
+	}), err
+}
+
+// StopProcess sends a signal to a durable process in a container, kills what is left of it after
+// the grace, and waits for its end. It returns nil if it has ended, or the container is gone. A
+// container that is paused is resumed for that.
+func (s *Sandboxes) StopProcess(ctx context.Context, container, id string, signal syscall.Signal,
+	grace time.Duration) error {
+	for _, r := range []control.Request{
+		{Do: control.Signal, Signal: int(signal)}, {Do: control.Signal, Signal: int(syscall.SIGKILL)},
+	} {
+		stream, err := s.askProcess(ctx, container, id, r)
+		if errors.Is(err, life.ErrPaused) {
+			if err = s.resumeFor(ctx, container); err == nil {
+				stream, err = s.askProcess(ctx, container, id, r)
+			}
+		}
+		if err == nil {
+			_ = stream.Close()
+			err = s.awaitProcess(ctx, container, id, grace)
+		}
+		if cerrdefs.IsNotFound(err) {
+			return nil
+		}
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return err
+		}
+		grace = endSlack
+	}
+	return fmt.Errorf("process %s does not end: %w", id, cerrdefs.ErrUnavailable)
+}
+
+// awaitProcess waits until a process has ended: then the error is errdefs.ErrNotFound.
+func (s *Sandboxes) awaitProcess(ctx context.Context, container, id string,
+	limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	stream, err := s.askProcess(ctx, container, id, control.Request{Do: control.Follow})
+	if err != nil {
+		return err
+	}
+	defer stream.Reset() //nolint:errcheck // it has said all, or is broken
+	defer context.AfterFunc(ctx, func() { _ = stream.SetDeadline(time.Unix(1, 0)) })()
+	var exit wire.Exit
+	err = wire.ReadMessage(stream, wire.KindExit, &exit)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil && s.cfg.Executor.PersistentRuns(container):
+		return fmt.Errorf("cannot tell whether process %s has ended: %w", id, err)
+	}
+	return fmt.Errorf("process %s has ended: %w", id, cerrdefs.ErrNotFound)
+}
+
+// resumeFor resumes the sandbox that has a container; if it is to be paused, it is paused again.
+func (s *Sandboxes) resumeFor(ctx context.Context, container string) error {
+	for _, e := range s.entries() {
+		e.mu.Lock()
+		is := e.container == container
+		e.mu.Unlock()
+		if is {
+			defer s.rouse()
+			return (&Sandbox{entry: e}).Resume(ctx)
+		}
+	}
+	return fmt.Errorf("the container is gone: %w", cerrdefs.ErrNotFound)
+}
+
+// askProcess sends a request about a durable process, and returns the stream on which more may
+// follow. The error is errdefs.ErrNotFound if there is none, or no container.
+func (s *Sandboxes) askProcess(ctx context.Context, container, id string,
+	r control.Request) (stream control.Stream, err error) {
+	if stream, err = s.cfg.Executor.AskPersistent(ctx, container); err != nil {
+		return nil, err
+	}
+	defer context.AfterFunc(ctx, func() { _ = stream.SetDeadline(time.Unix(1, 0)) })()
+	r.Process = id
+	var answer control.Answer
+	if err = wire.WriteMessage(stream, wire.KindRequest, r); err == nil {
+		err = wire.ReadMessage(stream, wire.KindAnswer, &answer)
+	}
+	if err == nil {
+		err = faultOf(answer)
+	}
+	if err != nil {
+		_ = stream.Reset()
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, err
+	}
+	return stream, nil
+}
