@@ -49,10 +49,14 @@ func runs(t *testing.T, name string) map[string]stretch {
 func (c *clusterLab) writes(t *testing.T, user string) (process, file string) {
 	t.Helper()
 	c.hosts[0].register(t, user)
-	started, err := c.hosts[0].client.StartProcess(t.Context(), user, types.StartProcess{
-		Permissions: workspace, KeepAlive: true,
-		Command: `read -r id < /proc/sys/kernel/random/uuid; while :; do echo $id $(date +%s.%N) >> /home/runs; done`,
-	})
+	return c.writesAs(t, user, types.StartProcess{Permissions: workspace})
+}
+
+func (c *clusterLab) writesAs(t *testing.T, user string, asked types.StartProcess) (process, file string) {
+	t.Helper()
+	asked.KeepAlive = true
+	asked.Command = `read -r id < /proc/sys/kernel/random/uuid; while :; do echo $id $(date +%s.%N) >> /home/runs; done`
+	started, err := c.hosts[0].client.StartProcess(t.Context(), user, asked)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,6 +72,30 @@ func linkCuts() int {
 		return 1
 	}
 	return n
+}
+
+// A persistent sandbox goes on from its home on another host, with its process, and never on two.
+func machineOfALostHost(t *testing.T, c *clusterLab) {
+	const user = "two"
+	c.hosts[0].registerPersistent(t, user)
+	_, file := c.writesAs(t, user, types.StartProcess{In: types.InSandbox})
+	lost := c.holder(t, user)
+	other := c.others(lost)[0]
+	other.shIn(t, user, "echo kept > file; echo gone > /tmp/file")
+	before := runs(t, file)
+	c.cut(t, lost, true)
+	anotherWrites(t, file, before, "its host is cut off")
+	if got := other.shIn(t, user, "cat file; [ -e /tmp/file ] || echo fresh"); got != "kept\nfresh" {
+		t.Errorf("on another host it has %q", got)
+	}
+	c.come(t, lost)
+	noneOverlap(t, file, 2)
+	if err := other.client.Delete(t.Context(), user); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it has gone with its sandbox", func() bool {
+		return !slices.ContainsFunc(c.hosts, func(h *clusterHost) bool { return c.has(t, h, user) })
+	})
 }
 
 // A process writes who it is and the time without end, and whatever is done to the host that holds its user, no other

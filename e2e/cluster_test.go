@@ -38,6 +38,7 @@ func TestCluster(t *testing.T) {
 		{"tokens at every door", tokensAtEveryDoor},
 		{"E2B by any host", e2bByAnyHost},
 		{"E2B of a lost host", e2bOfALostHost},
+		{"a persistent sandbox of a lost host", machineOfALostHost},
 		{"etcd's disks are full", etcdsDisksAreFull},
 		{"a clock jumps", aClockJumps},
 		{"homes on one host", homesOnOneHost},
