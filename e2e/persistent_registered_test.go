@@ -520,6 +520,7 @@ func TestProcessesOfAMachine(t *testing.T) {
 		if _, err := l.client.StartProcess(t.Context(), user, types.StartProcess{In: types.InSandbox, Command: "true", Permissions: workspace}); kindOf(err) != types.Invalid {
 			t.Errorf("one that asks for grants: %v", err)
 		}
+		other := l.startProcess(t, user, types.StartProcess{In: types.InSandbox, Argv: []string{"sleep", "7608"}}).ID
 		// It stands still with its sandbox, and can be stopped then.
 		if _, err := l.client.Pause(t.Context(), user); err != nil {
 			t.Fatal(err)
@@ -527,8 +528,26 @@ func TestProcessesOfAMachine(t *testing.T) {
 		if got := l.process(t, user, started.ID); got.Status != types.ProcessPaused {
 			t.Errorf("%+v", got)
 		}
+		id := l.containerOf(t, user).ID
+		isPaused := func() bool {
+			found, err := l.engine.ContainerInspect(t.Context(), id)
+			return err == nil && found.State.Paused
+		}
+		l.stop(syscall.SIGKILL)
+		if err := l.start(); err != nil {
+			t.Fatal(err)
+		}
+		if time.Sleep(2 * time.Second); !isPaused() {
+			t.Error("a service that starts resumes it")
+		}
 		if got, err := l.client.StopProcess(t.Context(), user, started.ID, ""); err != nil || got.Status != types.ProcessStopped {
 			t.Errorf("stopped while it is paused: %+v, %v", got, err)
 		}
+		eventually(t, "it is paused again", isPaused)
+		if _, err := l.client.Resume(t.Context(), user); err != nil {
+			t.Fatal(err)
+		}
+		l.shIn(t, user, "pkill -9 -f 'sleep 760[8]'")
+		eventually(t, "the end of another one, which was found paused, is noticed", func() bool { return l.process(t, user, other).Status == types.ProcessExited })
 	})
 }

@@ -74,17 +74,18 @@ func (s *OOMScore) set(score int) {
 // cgroupDir is where a container sees its own control group.
 const cgroupDir = "/sys/fs/cgroup"
 
-// killedForMemory reports whether the kernel has killed a program of this container because the
-// container had no memory left. It reports false where that is not to be seen: under gVisor, where
-// the kernel kills all of the container.
-func killedForMemory(cgroups string) bool {
+// oomKills returns how often the kernel has killed a program of this container because the container
+// had no memory left. It returns 0 where that is not to be seen: under gVisor, where the kernel
+// kills all of the container.
+func oomKills(cgroups string) int {
 	for _, file := range []string{"memory.events", "memory/memory.oom_control"} { // versions 2 and 1
 		text, _ := os.ReadFile(filepath.Join(cgroups, file))
 		for line := range strings.Lines(string(text)) {
 			if count, is := strings.CutPrefix(line, "oom_kill "); is {
-				return strings.TrimSpace(count) != "0"
+				n, _ := strconv.Atoi(strings.TrimSpace(count))
+				return n
 			}
 		}
 	}
-	return false
+	return 0
 }

@@ -39,6 +39,9 @@ func (l *persistent) process(stream io.ReadWriter, r control.Request) error {
 		}
 	}
 	if err := reply(stream, control.Answer{}); err != nil {
+		if r.Do == control.Begin { // whoever has asked for it does not know that it runs
+			go p.end(0)
+		}
 		return err
 	}
 	switch r.Do {

@@ -60,9 +60,10 @@ func (d *durable) whole() (code int, err error) {
 	if d.state, err = newStateFile(d.dir); err != nil {
 		return launch.CodeAgent, err
 	}
+	killed := oomKills(cgroupDir)
 	state, code := d.run()
 	state.EndedAt = time.Now().UTC()
-	state.OutOfMemory = code == 128+int(unix.SIGKILL) && killedForMemory(cgroupDir)
+	state.OutOfMemory = code == 128+int(unix.SIGKILL) && oomKills(cgroupDir) > killed
 	return code, d.state.write(state, true)
 }
 
@@ -141,10 +142,11 @@ func (d *durable) command(p spawn.Process, log *rotatingLog,
 		d.started()
 	}
 	drained := make(chan struct{})
+	kept := &keptLog{log: log}
 	go func() {
 		defer close(drained)
-		copyToLog(output, log)
-		log.finish()
+		copyToLog(output, kept)
+		kept.finish()
 	}()
 	found, endChecks := startChecks(l, d.uid, tree)
 	hurry := make(chan struct{}) // closed when all that is there has been asked to end
@@ -177,6 +179,7 @@ func (d *durable) command(p spawn.Process, log *rotatingLog,
 	select {
 	case <-drained:
 	case <-time.After(drainLimit):
+		kept.finish() // what others print with its output goes nowhere from here on
 	}
 	state.Lost = log.lost.Load()
 	return state, root.status, nil
@@ -209,6 +212,30 @@ func (d *durable) endLeftovers(tree *processTree, hurry <-chan struct{}, stopped
 				stopped()
 			}
 		}
+	}
+}
+
+// keptLog is a log until it is finished: what is written later is dropped.
+type keptLog struct {
+	mu       sync.Mutex
+	log      *rotatingLog
+	finished bool
+}
+
+func (k *keptLog) write(p []byte) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.finished {
+		k.log.write(p)
+	}
+}
+
+func (k *keptLog) finish() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.finished {
+		k.finished = true
+		k.log.finish()
 	}
 }
 
@@ -249,7 +276,7 @@ const (
 
 // copyToLog copies the pipe to its end. The reads block: a poller would be woken by every write,
 // which in gVisor costs more than the write (see output).
-func copyToLog(pipe int, log *rotatingLog) {
+func copyToLog(pipe int, log *keptLog) {
 	defer unix.Close(pipe)
 	buffer := make([]byte, maxPipe) // touched only as far as it is read into
 	for grown := false; ; {

@@ -97,7 +97,7 @@ func (b *Sandbox) runCall(ctx context.Context, c Call, out session.Output) (Ende
 	asleep := *b // it must not start the sandbox again for a command that is lost
 	asleep.asleep = true
 	t := &turn{of: &asleep, which: which, grace: c.Grace, reader: reader,
-		over: make(chan struct{})}
+		told: make(chan struct{}), over: make(chan struct{})}
 	defer close(t.over)
 	defer context.AfterFunc(ctx, t.end)()
 	defer time.AfterFunc(c.Timeout, func() { t.expired.Store(true); t.end() }).Stop()
@@ -161,7 +161,17 @@ type turn struct {
 	expired atomic.Bool // its time was up before it had ended
 	passing atomic.Bool // output is being passed on, which takes as long as its receiver likes
 	ending  sync.Once
+	told    chan struct{} // closed when the container has answered that it is to end the command
 	over    chan struct{} // closed when the command has ended
+}
+
+// timedOut reports whether the command's time was up before it had ended.
+func (t *turn) timedOut() bool {
+	if !t.expired.Load() {
+		return false
+	}
+	<-t.told // which says whether it had ended by then
+	return t.expired.Load()
 }
 
 // end ends the command. If the container does not do that in time, the call ends without it.
@@ -169,9 +179,13 @@ func (t *turn) end() { t.ending.Do(t.endNow) }
 
 func (t *turn) endNow() {
 	const tick = 100 * time.Millisecond
-	switch err := t.tellEnd(); {
-	case cerrdefs.IsNotFound(err): // it has ended already
+	err := t.tellEnd()
+	if cerrdefs.IsNotFound(err) { // it has ended already
 		t.expired.Store(false)
+	}
+	close(t.told)
+	switch {
+	case cerrdefs.IsNotFound(err):
 		return
 	case err != nil:
 		t.reader.Close()
@@ -262,7 +276,7 @@ func (t *turn) read(ctx context.Context, out session.Output, ended *Ended) error
 			return err
 		case event.End != nil:
 			ended.ExitCode, ended.Signal = event.End.Code, event.End.Signal
-			ended.TimedOut = event.End.TimedOut || t.expired.Load()
+			ended.TimedOut = event.End.TimedOut || t.timedOut()
 			ended.Exhausted = event.End.Exhausted
 			return nil
 		case failed != nil || out == nil:

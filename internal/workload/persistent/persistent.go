@@ -179,7 +179,9 @@ type entry struct {
 	// that it may not be as its registration, or the settings, say now.
 	calls int
 	used  time.Time
-	check bool
+	// unfollowed are the processes that were found while it was paused.
+	unfollowed []string
+	check      bool
 
 	// For a cluster: removed says that there is no record while this host holds the sandbox.
 	// released is the epoch of the record whose container Release has removed, and revision is the

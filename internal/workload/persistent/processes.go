@@ -23,10 +23,12 @@ import (
 // one has ended, so each is followed from its start, or from when it is found after a restart.
 
 // StartProcess starts the durable process of an id in a registered sandbox, which it has run. It
-// calls prepare with the container's id, to write what is to be started into the process's
-// directory. It blocks until the process has started, or has ended.
+// calls prepare with the container's id and the environment of commands there, to write what is to
+// be started into the process's directory. It blocks until the process has started, or has ended.
+// After an error it does not run.
 func (s *Sandboxes) StartProcess(ctx context.Context, box registry.Sandbox, token quota.Token,
-	id string, prepare func(container string) error) (container string, err error) {
+	id string, prepare func(container string, env map[string]string) error) (container string,
+	err error) {
 	b, err := s.Of(box, token)
 	if err != nil {
 		return "", err
@@ -38,36 +40,94 @@ func (s *Sandboxes) StartProcess(ctx context.Context, box registry.Sandbox, toke
 	if container, err = b.running(ctx); err != nil {
 		return "", err
 	}
-	if err := prepare(container); err != nil {
+	if err := prepare(container, b.entry.recorded().Env); err != nil {
 		return "", err
 	}
 	stream, err := s.askProcess(ctx, container, id, control.Request{Do: control.Begin})
 	if err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removalLimit)
+		defer cancel()
+		if failed := s.StopProcess(ctx, container, id, syscall.SIGKILL, endSlack); failed != nil {
+			err = errors.Join(err, failed) // it may have begun
+		}
+		if cerrdefs.IsNotFound(err) {
+			err = fmt.Errorf("sandbox %q has just lost its container: try again: %w", box.ID,
+				cerrdefs.ErrUnavailable)
+		}
 		return "", err
 	}
 	s.watchProcess(container, id, stream)
 	return container, nil
 }
 
-// FollowProcess follows a durable process that was found running, unless it is followed already.
+// FollowProcess follows a durable process that was found running, unless it is followed already. In
+// a sandbox that is paused, that is done once it is resumed.
 func (s *Sandboxes) FollowProcess(container, id string) {
+	e := s.entryOf(container)
+	if e == nil { // it is not known here yet
+		s.work.Go(func() { s.processHasEnded(id, false) })
+		return
+	}
+	e.mu.Lock()
+	paused := e.record.Paused
+	if paused {
+		e.unfollowed = append(e.unfollowed, id)
+	}
+	e.mu.Unlock()
 	s.mu.Lock()
 	followed := s.processes[id]
 	s.mu.Unlock()
-	if followed {
+	if followed || paused {
 		return
 	}
 	s.work.Go(func() {
 		ctx, cancel := context.WithTimeout(s.life, answerLimit)
 		defer cancel()
 		stream, err := s.askProcess(ctx, container, id, control.Request{Do: control.Follow})
-		switch {
-		case err == nil:
-			s.watchProcess(container, id, stream)
-		case !errors.Is(err, life.ErrPaused): // whoever resumes it has it found again
-			s.processHasEnded(id, cerrdefs.IsNotFound(err))
+		if err != nil {
+			s.processHasEnded(id, false)
+			return
 		}
+		s.watchProcess(container, id, stream)
 	})
+}
+
+// followLater has those processes found again that were not followed while the sandbox was paused.
+func (e *entry) followLater() {
+	e.mu.Lock()
+	ids := e.unfollowed
+	e.unfollowed = nil
+	e.mu.Unlock()
+	for _, id := range ids {
+		e.of.cfg.Processes.Ended(id)
+	}
+}
+
+// entryOf returns the entry of the sandbox that has a container; nil if there is none.
+func (s *Sandboxes) entryOf(container string) *entry {
+	for _, e := range s.entries() {
+		e.mu.Lock()
+		is := e.container == container
+		e.mu.Unlock()
+		if is {
+			return e
+		}
+	}
+	return nil
+}
+
+// Exhausted returns the limit that has ended a container of a registered sandbox; nil for none, or
+// if that is not known any more.
+func (s *Sandboxes) Exhausted(container string) *dockerexec.Exhausted {
+	for _, e := range s.entries() {
+		e.mu.Lock()
+		found, in := e.exhausted, e.exhaustedIn
+		e.mu.Unlock()
+		if in == container {
+			return found
+		}
+	}
+	return nil
 }
 
 // watchProcess tells of the end of a process, unless another one follows it.
@@ -119,15 +179,26 @@ func (s *Sandboxes) ProcessContainers(
 
 // StopProcess sends a signal to a durable process in a container, kills what is left of it after
 // the grace, and waits for its end. It returns nil if it has ended, or the container is gone. A
-// container that is paused is resumed for that.
+// sandbox that is paused is resumed for that, and paused again.
 func (s *Sandboxes) StopProcess(ctx context.Context, container, id string, signal syscall.Signal,
 	grace time.Duration) error {
+	if !s.allFound() {
+		if err := s.find(ctx); err != nil {
+			return err
+		}
+	}
+	e := s.entryOf(container)
+	if e == nil {
+		return nil // it is gone, or another host's
+	}
+	defer e.enter()()
 	for _, r := range []control.Request{
 		{Do: control.Signal, Signal: int(signal)}, {Do: control.Signal, Signal: int(syscall.SIGKILL)},
 	} {
 		stream, err := s.askProcess(ctx, container, id, r)
 		if errors.Is(err, life.ErrPaused) {
-			if err = s.resumeFor(ctx, container); err == nil {
+			defer s.Registered(e.recorded().user()) // so it is paused again
+			if err = (&Sandbox{entry: e}).Resume(ctx); err == nil {
 				stream, err = s.askProcess(ctx, container, id, r)
 			}
 		}
@@ -166,20 +237,6 @@ func (s *Sandboxes) awaitProcess(ctx context.Context, container, id string,
 		return fmt.Errorf("cannot tell whether process %s has ended: %w", id, err)
 	}
 	return fmt.Errorf("process %s has ended: %w", id, cerrdefs.ErrNotFound)
-}
-
-// resumeFor resumes the sandbox that has a container; if it is to be paused, it is paused again.
-func (s *Sandboxes) resumeFor(ctx context.Context, container string) error {
-	for _, e := range s.entries() {
-		e.mu.Lock()
-		is := e.container == container
-		e.mu.Unlock()
-		if is {
-			defer s.rouse()
-			return (&Sandbox{entry: e}).Resume(ctx)
-		}
-	}
-	return fmt.Errorf("the container is gone: %w", cerrdefs.ErrNotFound)
 }
 
 // askProcess sends a request about a durable process, and returns the stream on which more may

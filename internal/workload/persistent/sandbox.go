@@ -187,6 +187,7 @@ func (b *Sandbox) resume(ctx context.Context) error {
 		return fmt.Errorf("cannot resume sandbox %q: %w", b.entry.id, err)
 	}
 	b.entry.must(resumed) // it runs, so it has its deadline
+	b.entry.followLater()
 	return nil
 }
 

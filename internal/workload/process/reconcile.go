@@ -41,7 +41,7 @@ func (m *Manager) list(ctx context.Context, s selection) error {
 	}
 	for _, i := range instances {
 		switch p, read := m.known(i.User, i.Process); {
-		case !s.all || p != nil:
+		case !s.all || p != nil || i.Inside && !i.Running:
 		case read:
 			m.background(func(ctx context.Context) { m.removeStray(ctx, i) })
 		default:
@@ -97,6 +97,9 @@ func (p *process) consider(ctx context.Context, generation uint64, found []Insta
 			own = &i
 			continue
 		}
+		if i.Inside && !i.Running {
+			continue // nothing is left of it
+		}
 		p.of.log.Warn().Str("process", p.id).Str("container", i.Container).
 			Msg("removing a container that is not the recorded run of its process")
 		p.discard(ctx, i)
@@ -109,17 +112,22 @@ func (p *process) consider(ctx context.Context, generation uint64, found []Insta
 	case own != nil && own.Running:
 		p.adopt(*own)
 	case own != nil:
-		if err := p.concludeEnded(ctx, *own); err != nil && ctx.Err() == nil {
-			p.of.log.Warn().Err(err).Str("process", p.id).
-				Msg("cannot tell how a process ended; trying again")
-			p.of.enqueueLater(only(p.id))
-		}
+		p.findExit(ctx, *own)
 	case r.BootID != p.of.cfg.BootID && p.moved:
 		p.conclude(ctx, Exit{}, left)
 	case r.BootID != p.of.cfg.BootID:
 		p.conclude(ctx, Exit{}, rebooted)
 	default:
-		p.conclude(ctx, Exit{}, vanished)
+		p.findExit(ctx, p.instance()) // what ran inside its sandbox may have ended with that
+	}
+}
+
+// findExit concludes an ended run; the turn is held.
+func (p *process) findExit(ctx context.Context, i Instance) {
+	if err := p.concludeEnded(ctx, i); err != nil && ctx.Err() == nil {
+		p.of.log.Warn().Err(err).Str("process", p.id).
+			Msg("cannot tell how a process ended; trying again")
+		p.of.enqueueLater(only(p.id))
 	}
 }
 

@@ -57,6 +57,9 @@ type Instance struct {
 	Started   time.Time // as Docker says
 	PID       int       // of its first program on Docker's host; 0 when it does not run
 	Running   bool
+	// Inside says that it runs inside a container that is its sandbox's: nothing is left of it when
+	// it has ended.
+	Inside bool
 	// Applied is what the container was made from, a JSON document that is kept in sandbox.json.
 	// Start sets it; nil keeps nothing.
 	Applied []byte

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/workload/persistent"
 	"github.com/daycare-run/sandbox/internal/workload/process"
@@ -40,7 +42,7 @@ func isInside(i process.Instance) (container string, is bool) {
 
 // startInside is Start inside a persistent sandbox.
 func (r *Runner) startInside(ctx context.Context, p process.Record,
-	secrets map[string]string) (process.Instance, error) {
+	secrets map[string]string) (_ process.Instance, err error) {
 	box, err := r.planner.Sandboxes().Find(p.SandboxID)
 	switch {
 	case err != nil:
@@ -56,31 +58,40 @@ func (r *Runner) startInside(ctx context.Context, p process.Record,
 	if err != nil {
 		return process.Instance{}, err
 	}
+	launchFile := filepath.Join(r.Dir(p), launch.File)
+	defer func() {
+		if err != nil { // it may hold secrets, and was not read
+			err = errors.Join(err, removeIfThere(launchFile))
+		}
+	}()
 	container, err := r.sandboxes.StartProcess(ctx, box, quota.Token{Name: p.Token}, p.ID,
-		func(container string) error {
+		func(container string, env map[string]string) error {
 			return r.writeLaunch(ctx, p, made.Spec.UID, made.Spec.GID, launch.Launch{
 				Version: launch.Version, Log: r.logBounds(), Ready: p.Ready, In: container,
 				Command: launch.Command{
 					Process: specs.Process{Args: p.Argv, Cwd: p.Cwd,
-						Env: made.Environment(p.Env, secrets)},
+						Env: plan.Join(env, p.Env, secrets)},
 					Shell: p.Command, Login: p.Login,
 				},
 			})
 		})
 	if err != nil {
-		// The file may hold secrets, and was not read.
-		return process.Instance{}, errors.Join(err,
-			removeIfThere(filepath.Join(r.Dir(p), launch.File)))
-	}
-	state, err := readState(r.Dir(p))
-	if err == nil && state.Fault != "" && state.StartedAt.IsZero() {
-		err = errs.Invalid("cannot run the process: %s", state.Fault)
-	}
-	if err != nil {
 		return process.Instance{}, err
 	}
+	state, err := readState(r.Dir(p))
+	switch {
+	case err == nil && state.StartedAt.IsZero() && state.Fault != "":
+		return process.Instance{}, errs.Invalid("cannot run the process: %s", state.Fault)
+	case err != nil || state.StartedAt.IsZero(): // its end could not be told from another's
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), killLimit)
+		defer cancel()
+		return process.Instance{}, errors.Join(
+			errs.Redact(ctx, r.log, "cannot tell whether the process has started",
+				errors.Join(err, errors.New("it has not said"))),
+			r.sandboxes.StopProcess(stop, container, p.ID, syscall.SIGKILL, killLimit))
+	}
 	return process.Instance{Process: p.ID, User: p.UserID, Container: inside(container, p.ID),
-		Started: state.StartedAt, Running: true}, nil
+		Started: state.StartedAt, Running: true, Inside: true}, nil
 }
 
 // instancesInside returns the processes inside persistent sandboxes. Those that run are followed
@@ -100,11 +111,14 @@ func (r *Runner) instancesInside(ctx context.Context) (list []process.Instance, 
 		}
 		for _, folder := range folders {
 			state, err := readState(filepath.Join(c.Spec.Process.Dir, folder.Name()))
+			if err != nil && !isNone(err) {
+				return nil, errs.Redact(ctx, r.log, "cannot read what a process says", err)
+			}
 			if err != nil || state.In != c.ID || state.StartedAt.IsZero() {
 				continue
 			}
 			i := process.Instance{Process: folder.Name(), User: c.Spec.User,
-				Container: inside(c.ID, folder.Name()), Started: state.StartedAt,
+				Container: inside(c.ID, folder.Name()), Started: state.StartedAt, Inside: true,
 				Running: c.Running && state.EndedAt.IsZero()}
 			if list = append(list, i); i.Running {
 				r.sandboxes.FollowProcess(c.ID, i.Process)
@@ -114,14 +128,43 @@ func (r *Runner) instancesInside(ctx context.Context) (list []process.Instance, 
 	return list, nil
 }
 
+// isNone reports whether a process has left no state, or nothing that is one.
+func isNone(err error) bool {
+	var failed syscall.Errno
+	return !errors.As(err, &failed) || errors.Is(err, fs.ErrNotExist) ||
+		errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP)
+}
+
 // exitInside is Exit inside a persistent sandbox.
-func (r *Runner) exitInside(i process.Instance) (process.Exit, error) {
-	state, err := readState(r.planner.Files().ProcessDir(i.User, i.Process))
-	if err != nil || state.EndedAt.IsZero() || !state.StartedAt.Equal(i.Started) {
-		return process.Exit{}, errors.Join(err, cerrdefs.ErrNotFound)
+func (r *Runner) exitInside(i process.Instance, container string) (process.Exit, error) {
+	dir := r.planner.Files().ProcessDir(i.User, i.Process)
+	state, err := readState(dir)
+	if err != nil && !isNone(err) {
+		return process.Exit{}, err
 	}
-	exit := process.Exit{Code: state.ExitCode, OOM: state.OutOfMemory, At: state.EndedAt,
-		Lost: uint64(state.Lost)}
-	exit.Signal = unix.SignalNum(state.Signal)
+	if err == nil && state.StartedAt.Equal(i.Started) && !state.EndedAt.IsZero() {
+		return process.Exit{Code: state.ExitCode, Signal: unix.SignalNum(state.Signal),
+			OOM: state.OutOfMemory, At: state.EndedAt, Lost: uint64(state.Lost)}, nil
+	}
+	found := r.sandboxes.Exhausted(container)
+	if found == nil {
+		return process.Exit{}, cerrdefs.ErrNotFound
+	}
+	exit := process.Exit{Signal: unix.SIGKILL, OOM: true, Reason: found.Error()}
+	if err := noteInLog(dir, exit.Reason); err != nil {
+		r.log.Warn().Err(err).Str("process", i.Process).
+			Msg("cannot write to the log of a process why it has ended")
+	}
 	return exit, nil
+}
+
+// stopInside is Stop inside a persistent sandbox. What is known to have ended is left alone, and
+// with it a sandbox that is paused.
+func (r *Runner) stopInside(ctx context.Context, i process.Instance, container string,
+	signal syscall.Signal, grace time.Duration) error {
+	state, err := readState(r.planner.Files().ProcessDir(i.User, i.Process))
+	if err == nil && state.StartedAt.Equal(i.Started) && !state.EndedAt.IsZero() {
+		return nil
+	}
+	return r.sandboxes.StopProcess(ctx, container, i.Process, signal, grace)
 }

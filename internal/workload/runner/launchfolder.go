@@ -123,11 +123,10 @@ func takeLogs(dir int, tenant uint32, agent, older int) error {
 func noteInLog(dir, text string) error {
 	const flags = unix.O_RDWR | unix.O_APPEND | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY |
 		unix.O_CLOEXEC
-	fd, err := unix.Open(filepath.Join(dir, launch.LogFile), flags, 0)
+	file, err := openIn(dir, launch.LogFile, flags)
 	if err != nil {
 		return err
 	}
-	file := os.NewFile(uintptr(fd), launch.LogFile)
 	defer file.Close()
 	info, err := file.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Sys().(*syscall.Stat_t).Nlink != 1 {
@@ -144,6 +143,21 @@ func noteInLog(dir, text string) error {
 	return err
 }
 
+// openIn opens a file of a process's folder. The folder may be a container's to exchange, so no link
+// is followed in its place either.
+func openIn(dir, name string, flags int) (*os.File, error) {
+	folder, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_PATH, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(folder)
+	fd, err := unix.Openat(folder, name, flags, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
 func removeIfThere(name string) error {
 	if err := os.Remove(name); !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -153,12 +167,11 @@ func removeIfThere(name string) error {
 
 // readState reads what a process's first program has left.
 func readState(dir string) (launch.State, error) {
-	fd, err := unix.Open(filepath.Join(dir, launch.StateFile),
-		unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	file, err := openIn(dir, launch.StateFile,
+		unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC)
 	if err != nil {
 		return launch.State{}, err
 	}
-	file := os.NewFile(uintptr(fd), launch.StateFile)
 	defer file.Close()
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
 		return launch.State{}, fmt.Errorf("%s is no file", launch.StateFile)

@@ -192,7 +192,7 @@ func (r *Runner) Instances(ctx context.Context) ([]process.Instance, error) {
 func (r *Runner) Stop(ctx context.Context, i process.Instance, signal syscall.Signal,
 	grace time.Duration) error {
 	if container, inside := isInside(i); inside {
-		return r.sandboxes.StopProcess(ctx, container, i.Process, signal, grace)
+		return r.stopInside(ctx, i, container, signal, grace)
 	}
 	return r.executor.StopProcess(ctx, i.Container, signal, grace)
 }
@@ -216,7 +216,7 @@ func (r *Runner) Resume(ctx context.Context, i process.Instance) error {
 // Remove implements process.Runner.
 func (r *Runner) Remove(ctx context.Context, i process.Instance) error {
 	if container, inside := isInside(i); inside {
-		return r.sandboxes.StopProcess(ctx, container, i.Process, syscall.SIGKILL, killLimit)
+		return r.stopInside(ctx, i, container, syscall.SIGKILL, killLimit)
 	}
 	return r.executor.RemoveProcess(ctx, i.Container)
 }
@@ -224,8 +224,8 @@ func (r *Runner) Remove(ctx context.Context, i process.Instance) error {
 // Exit implements process.Runner. It reports the end as Docker saw it, and what the process's first
 // program says if that fits.
 func (r *Runner) Exit(ctx context.Context, i process.Instance) (process.Exit, error) {
-	if _, inside := isInside(i); inside {
-		return r.exitInside(i)
+	if container, inside := isInside(i); inside {
+		return r.exitInside(i, container)
 	}
 	ended, err := r.executor.InspectProcess(ctx, i.Container)
 	if err != nil {
