@@ -20,8 +20,8 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// mainScenarios also run on the current engine, as runsc@current and runc@current: what the product is for,
-// and whatever uses Docker in a way of its own.
+// mainScenarios also run on the current engine, as runsc@current: what the product is for, and whatever uses Docker in a way of
+// its own. The two runtimes differ on the machine's engine as they do there.
 var mainScenarios = []string{
 	// Commands.
 	"TestOutputAndExitAreExact", "TestStdinLargerThanAPipe", "TestLargeOutputArrivesWhole", "TestStreamedEvents",
@@ -113,7 +113,7 @@ func loopbackUp() error {
 	return netlink.LinkSetUp(lo)
 }
 
-// each runs a scenario once for each runtime, and a main scenario in both places, all in parallel.
+// each runs a scenario once for each runtime, and a main scenario in the other place, too, all in parallel.
 func each(t *testing.T, scenario func(t *testing.T, p *place, runtime string)) {
 	beside(t)
 	for _, runtime := range runtimes {
@@ -122,10 +122,8 @@ func each(t *testing.T, scenario func(t *testing.T, p *place, runtime string)) {
 			scenario(t, machine, runtime)
 		})
 	}
-	if !slices.Contains(mainScenarios, topOf(t)) {
-		return
-	}
-	for _, runtime := range runtimes {
+	const runtime = "runsc"
+	if slices.Contains(mainScenarios, topOf(t)) {
 		t.Run(runtime+"@current", func(t *testing.T) {
 			p := currentOf(t).get(t) // before begin: this may take longer than a scenario may
 			p.enter(t)

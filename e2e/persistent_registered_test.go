@@ -365,7 +365,7 @@ func TestAnIdleMachineIsPaused(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "it goes on", func() bool { return beat() != before })
-		time.Sleep(15 * time.Second) // longer than one in which nothing runs has until it is paused
+		time.Sleep(11 * time.Second) // longer than one in which nothing runs has until it is paused
 		if isPaused() {
 			t.Error("it is paused although something runs in it")
 		}
