@@ -44,16 +44,17 @@ func (i insideFlags) register(ctx context.Context, c *client.Client, t target,
 	return id, in, err
 }
 
-// with is target.with for a call that may run inside the sandbox. Then w asks for nothing more.
+// with is target.with for a command that only looks at a sandbox, where a call may run inside it. Then
+// w asks for nothing more.
 func (i insideFlags) with(cmd *cobra.Command, a *app, t target, w *grantFlags,
 	do func(c *client.Client, id string, in types.In) error) error {
 	if i.persistent {
 		c := a.client()
 		defer c.Close()
-		id, err := t.registerPersistent(cmd.Context(), c, *w)
-		if err != nil {
+		if err := w.checkPersistent(); err != nil {
 			return err
 		}
+		id := persistentID(t.user, w.grants) + ofPersistent
 		*w = grantFlags{}
 		return do(c, id, types.InSandbox)
 	}

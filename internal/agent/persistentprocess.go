@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -40,7 +39,7 @@ func (l *persistent) process(stream io.ReadWriter, r control.Request) error {
 	}
 	if err := reply(stream, control.Answer{}); err != nil {
 		if r.Do == control.Begin { // whoever has asked for it does not know that it runs
-			go p.end(0)
+			p.tell(unix.SIGKILL)
 		}
 		return err
 	}
@@ -54,8 +53,6 @@ func (l *persistent) process(stream io.ReadWriter, r control.Request) error {
 		}
 	case control.Signal:
 		p.tell(unix.Signal(r.Signal))
-	case control.End:
-		go p.end(time.Duration(r.GraceMs) * time.Millisecond)
 	default:
 		return errBroken
 	}
@@ -95,15 +92,5 @@ func (p *keptProcess) tell(s unix.Signal) {
 	select {
 	case p.signals <- s:
 	default:
-	}
-}
-
-// end ends the process: with SIGTERM and, after the grace, with SIGKILL.
-func (p *keptProcess) end(grace time.Duration) {
-	p.tell(unix.SIGTERM)
-	select {
-	case <-time.After(grace):
-		p.tell(unix.SIGKILL)
-	case <-p.ended:
 	}
 }

@@ -1207,15 +1207,20 @@ export interface components {
             warm?: components["schemas"]["Tags"];
         };
         /**
-         * @description Makes the sandbox one machine: it has a container of its own for its life, in which a call, or a process, with
-         *     `in: sandbox` runs, with all that the sandbox holds. What such a call leaves running goes on there, and they share
-         *     one loopback, one `/tmp`, and one kernel's locks and watches. The first makes the container. It is paused while
-         *     nothing runs in it, until the next call. If it is lost, out of memory or with its host, the next call starts it
-         *     again from the home, and has the hint `restarted`. Its registration decides: other names are set while it runs
-         *     (but `*` needs another container), and a registration that holds other things ends it, with what runs there,
-         *     commands included. It is removed with the sandbox, or when `persistent` is no longer set. Calls without `in` are
-         *     as in any sandbox. A call there that is ended, by its time or its caller, ends with its whole session (setsid(2));
-         *     only what has made itself independent goes on then.
+         * @description Makes the sandbox one machine. It has a container of its own, in which calls and processes with `in: sandbox` run,
+         *     with all that the sandbox holds. What such a call leaves running goes on there. All of them have one loopback, one
+         *     `/tmp`, and one kernel's locks and watches. Calls without `in` are as in any sandbox.
+         *
+         *     The first call with `in: sandbox` makes the container. While nothing runs in it, it is paused after
+         *     `idle.freezeAfter`, until the next call. If it is lost, out of memory or with its host, the next call starts it
+         *     again from the home, and has the hint `restarted`.
+         *
+         *     The registration decides. Other names are set while it runs, but to or from `*` needs another container.
+         *     Anything else that is registered anew ends the container, with what runs there. It is removed with the sandbox,
+         *     or when `persistent` is no longer set.
+         *
+         *     A call there that is ended, by its time or its caller, ends with all that it started; only what has made itself
+         *     independent (`setsid --fork`) goes on then.
          * @default false
          */
         Persistent: boolean;

@@ -83,8 +83,8 @@ type Request struct {
 	// PID or Tag says which command; a tag means the newest command that has it.
 	PID int    `json:"pid,omitempty"`
 	Tag string `json:"tag,omitempty"`
-	// Process is the id of a durable process, in place of PID and Tag, for Begin, Follow, Signal
-	// and End. What to begin is in its directory (package launch). Its output goes to its log, so
+	// Process is the id of a durable process, in place of PID and Tag, for Begin, Follow and
+	// Signal. What to begin is in its directory (package launch). Its output goes to its log, so
 	// nothing follows but its Exit. An older agent breaks the stream of Begin.
 	Process string `json:"process,omitempty"`
 	// Run is what to begin, under Tag.

@@ -218,10 +218,11 @@ func (s *Server) what() string {
 	fmt.Fprintf(&text, "The working directory is %s. ", b.WorkingDir)
 	if s.cfg.Persistent {
 		text.WriteString(
-			"exec and process_start run in one machine, which goes on between the calls: what a command leaves running stays, such as a server at localhost. It has what is granted here, with the names that are listed. With permissions they have a container of their own with just these instead. There: ")
+			"exec and process_start run in one machine, which has all that is granted here, with the names that are listed, and goes on between the calls: what a command leaves running stays, such as a server at localhost. A call that names permissions has a container of its own with just these instead. ")
+	} else {
+		text.WriteString(
+			"A call gets only what it asks for: without permissions it reads the home, writes only to /tmp, and has no network. ")
 	}
-	text.WriteString(
-		"A call gets only what it asks for: without permissions it reads the home, writes only to /tmp, and has no network. ")
 	if len(b.Grants) == 0 {
 		text.WriteString("This sandbox grants no permissions. ")
 	} else {

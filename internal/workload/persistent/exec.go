@@ -67,7 +67,7 @@ func (b *Sandbox) runCall(ctx context.Context, c Call, out session.Output) (Ende
 	if err != nil {
 		return Ended{}, fmt.Errorf("cannot run the command: %w", err)
 	}
-	ended, err := b.wake(ctx)
+	ended, _, err := b.wake(ctx)
 	if err != nil {
 		give()
 		return ended, err
@@ -117,25 +117,22 @@ func (b *Sandbox) runCall(ctx context.Context, c Call, out session.Output) (Ende
 	return ended, nil
 }
 
-// wake makes a registered sandbox what its registration says, and has it run.
-func (b *Sandbox) wake(ctx context.Context) (Ended, error) {
+// wake makes a registered sandbox what its registration says, has it run, and returns its container.
+func (b *Sandbox) wake(ctx context.Context) (_ Ended, container string, err error) {
 	if err := b.conforms(ctx); err != nil {
-		return Ended{}, err
+		return Ended{}, "", err
 	}
 	before := b.entry.recorded()
 	ended := Ended{Cold: b.entry.hasMoved(), Thawed: before.Paused}
-	_, err := b.running(ctx)
+	container, err = b.running(ctx)
 	if errors.Is(err, errEnded) { // just now
 		b.entry.keepHome()
-		_, err = b.running(ctx)
-	}
-	if err != nil {
-		return ended, err
+		container, err = b.running(ctx)
 	}
 	if now := b.entry.recorded().Moved; now != nil && now != before.Moved {
 		ended.Cold, ended.Again = true, now.why()
 	}
-	return ended, nil
+	return ended, container, err
 }
 
 // startFault is the error for a command that could not be started.

@@ -112,6 +112,7 @@ func (e *entry) goesOnFromHome(left, why string) {
 	if registered {
 		e.giveBack()
 	}
+	e.followLater()
 	e.of.cfg.Log.Warn().Str("sandbox", e.id).Str("why", why).
 		Msg("a sandbox has lost its container; the next call starts it again from its home")
 }

@@ -53,7 +53,8 @@ type Config struct {
 	Places   Places
 	Pool     Pool
 	Owners   Owners
-	// Processes are those that other callers have started in the sandboxes' homes.
+	// Processes are those inside registered sandboxes, and those that other callers have started in
+	// the homes of clients'.
 	Processes Processes
 	Quotas    *quota.Ledger
 	Events    *events.Stream
@@ -180,7 +181,7 @@ type entry struct {
 	calls int
 	used  time.Time
 	// unfollowed are the processes that were found while it was paused.
-	unfollowed []string
+	unfollowed map[string]bool
 	check      bool
 
 	// For a cluster: removed says that there is no record while this host holds the sandbox.

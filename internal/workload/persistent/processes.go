@@ -34,16 +34,19 @@ func (s *Sandboxes) StartProcess(ctx context.Context, box registry.Sandbox, toke
 		return "", err
 	}
 	defer b.entry.enter()()
-	if _, err := b.wake(ctx); err != nil {
-		return "", err
+	var stream control.Stream
+	for range insideTries {
+		if _, container, err = b.wake(ctx); err != nil {
+			return "", err
+		}
+		if err := prepare(container, b.entry.recorded().Env); err != nil {
+			return "", err
+		}
+		stream, err = s.askProcess(ctx, container, id, control.Request{Do: control.Begin})
+		if !errors.Is(err, life.ErrPaused) {
+			break
+		}
 	}
-	if container, err = b.running(ctx); err != nil {
-		return "", err
-	}
-	if err := prepare(container, b.entry.recorded().Env); err != nil {
-		return "", err
-	}
-	stream, err := s.askProcess(ctx, container, id, control.Request{Do: control.Begin})
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removalLimit)
 		defer cancel()
@@ -56,31 +59,51 @@ func (s *Sandboxes) StartProcess(ctx context.Context, box registry.Sandbox, toke
 		}
 		return "", err
 	}
-	s.watchProcess(container, id, stream)
+	if !s.claimProcess(id) { // by one that looks for an earlier run, and then for this one
+		_ = stream.Reset()
+		return container, nil
+	}
+	s.watchProcess(id, stream)
 	return container, nil
+}
+
+// claimProcess takes on to follow a process, and reports false if that is done already.
+func (s *Sandboxes) claimProcess(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.processes[id] {
+		return false
+	}
+	s.processes[id] = true
+	return true
 }
 
 // FollowProcess follows a durable process that was found running, unless it is followed already. In
 // a sandbox that is paused, that is done once it is resumed.
 func (s *Sandboxes) FollowProcess(container, id string) {
 	e := s.entryOf(container)
-	if e == nil { // it is not known here yet
-		s.work.Go(func() { s.processHasEnded(id, false) })
-		return
+	if e != nil {
+		e.mu.Lock()
+		paused := e.record.Paused
+		if paused && e.unfollowed == nil {
+			e.unfollowed = map[string]bool{}
+		}
+		if paused {
+			e.unfollowed[id] = true
+		}
+		e.mu.Unlock()
+		if paused {
+			return
+		}
 	}
-	e.mu.Lock()
-	paused := e.record.Paused
-	if paused {
-		e.unfollowed = append(e.unfollowed, id)
-	}
-	e.mu.Unlock()
-	s.mu.Lock()
-	followed := s.processes[id]
-	s.mu.Unlock()
-	if followed || paused {
+	if !s.claimProcess(id) {
 		return
 	}
 	s.work.Go(func() {
+		if e == nil { // it is not known here yet
+			s.processHasEnded(id, false)
+			return
+		}
 		ctx, cancel := context.WithTimeout(s.life, answerLimit)
 		defer cancel()
 		stream, err := s.askProcess(ctx, container, id, control.Request{Do: control.Follow})
@@ -88,19 +111,27 @@ func (s *Sandboxes) FollowProcess(container, id string) {
 			s.processHasEnded(id, false)
 			return
 		}
-		s.watchProcess(container, id, stream)
+		s.watchProcess(id, stream)
 	})
 }
 
-// followLater has those processes found again that were not followed while the sandbox was paused.
+// followLater has those processes found again that were not followed while the sandbox was paused,
+// as it is so no more.
 func (e *entry) followLater() {
 	e.mu.Lock()
 	ids := e.unfollowed
 	e.unfollowed = nil
 	e.mu.Unlock()
-	for _, id := range ids {
+	for id := range ids {
 		e.of.cfg.Processes.Ended(id)
 	}
+}
+
+// isGone reports whether the sandbox is gone for callers.
+func (e *entry) isGone() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.gone
 }
 
 // entryOf returns the entry of the sandbox that has a container; nil if there is none.
@@ -121,33 +152,25 @@ func (s *Sandboxes) entryOf(container string) *entry {
 func (s *Sandboxes) Exhausted(container string) *dockerexec.Exhausted {
 	for _, e := range s.entries() {
 		e.mu.Lock()
-		found, in := e.exhausted, e.exhaustedIn
+		found, in, own := e.exhausted, e.exhaustedIn, e.container
 		e.mu.Unlock()
-		if in == container {
+		switch container {
+		case in:
 			return found
+		case own:
+			return e.whyEnded(container)
 		}
 	}
 	return nil
 }
 
-// watchProcess tells of the end of a process, unless another one follows it.
-func (s *Sandboxes) watchProcess(container, id string, stream control.Stream) {
-	s.mu.Lock()
-	followed := s.processes[id]
-	s.processes[id] = true
-	s.mu.Unlock()
-	if followed {
-		_ = stream.Reset()
-		return
-	}
+// watchProcess tells of the end of a process that was claimed.
+func (s *Sandboxes) watchProcess(id string, stream control.Stream) {
 	s.work.Go(func() {
 		defer context.AfterFunc(s.life, func() { _ = stream.Reset() })()
 		var exit wire.Exit
 		err := wire.ReadMessage(stream, wire.KindExit, &exit)
 		_ = stream.Close()
-		s.mu.Lock()
-		delete(s.processes, id)
-		s.mu.Unlock()
 		s.processHasEnded(id, err == nil)
 	})
 }
@@ -155,7 +178,8 @@ func (s *Sandboxes) watchProcess(container, id string, stream control.Stream) {
 // followAgain is how long after a broken connection a process is looked at.
 const followAgain = time.Second
 
-// processHasEnded has it found out what became of a process: at once if it is known to have ended.
+// processHasEnded gives a claimed process up, and has it found out what became of it: at once if it
+// is known to have ended.
 func (s *Sandboxes) processHasEnded(id string, known bool) {
 	if !known {
 		select {
@@ -164,6 +188,9 @@ func (s *Sandboxes) processHasEnded(id string, known bool) {
 			return
 		}
 	}
+	s.mu.Lock()
+	delete(s.processes, id)
+	s.mu.Unlock()
 	s.cfg.Processes.Ended(id)
 }
 
@@ -198,7 +225,11 @@ func (s *Sandboxes) StopProcess(ctx context.Context, container, id string, signa
 		stream, err := s.askProcess(ctx, container, id, r)
 		if errors.Is(err, life.ErrPaused) {
 			defer s.Registered(e.recorded().user()) // so it is paused again
-			if err = (&Sandbox{entry: e}).Resume(ctx); err == nil {
+			err = (&Sandbox{entry: e}).Resume(ctx)
+			if err != nil && e.isGone() {
+				return nil // it is being removed, with all that is in it
+			}
+			if err == nil {
 				stream, err = s.askProcess(ctx, container, id, r)
 			}
 		}

@@ -124,20 +124,19 @@ func (b *Sandbox) conforms(ctx context.Context) error {
 	}
 	r := e.recorded()
 	box, is := e.of.registration(*r.Of)
-	if held, reach, err := e.of.heldNow(box, is); err == nil && held == r.Of.Held &&
-		same(reach, r.Reach) && !(box.Paused && !r.Paused) {
-		return nil
+	if is {
+		held, reach, err := e.of.heldNow(box)
+		if err == nil && held == r.Of.Held && same(reach, r.Reach) && !(box.Paused && !r.Paused) {
+			return nil
+		}
 	}
 	return b.changes(func() error { return b.conform(ctx) })
 }
 
 // heldNow returns what a sandbox holds that its container is made with, as a hash, and what it may
 // reach. Other sandboxes of the user and the settings decide, too.
-func (s *Sandboxes) heldNow(box registry.Sandbox, registered bool) (held string,
-	reach dockerexec.Egress, err error) {
-	if !registered {
-		return "", reach, errNotRegistered
-	}
+func (s *Sandboxes) heldNow(box registry.Sandbox) (held string, reach dockerexec.Egress,
+	err error) {
 	if held, err = s.cfg.Planner.Held(box); err == nil {
 		reach, err = s.cfg.Planner.PersistentEgress(box, networkOf(box).persistent())
 	}
@@ -164,7 +163,7 @@ func (b *Sandbox) conform(ctx context.Context) error {
 	if !is {
 		return errNotRegistered
 	}
-	held, reach, err := e.of.heldNow(box, is)
+	held, reach, err := e.of.heldNow(box)
 	switch {
 	case place != here:
 	case err != nil: // what it has is refused now, and the next call says why
@@ -299,6 +298,8 @@ func (e *entry) freeze() {
 	used := e.calls > 0
 	e.mu.Unlock()
 	if err == nil && used { // by a call that has found it running
+		ctx, cancel := context.WithTimeout(e.of.life, removalLimit)
+		defer cancel()
 		err = b.resume(ctx)
 	}
 	if err != nil && e.of.life.Err() == nil {

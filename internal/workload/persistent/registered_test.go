@@ -55,7 +55,7 @@ func (l *lab) of(s *Sandboxes, box registry.Sandbox) *Sandbox {
 // wakes has a call use the sandbox, which tells why it was started again.
 func (l *lab) wakes(b *Sandbox) Ended {
 	l.t.Helper()
-	ended, err := b.wake(l.t.Context())
+	ended, _, err := b.wake(l.t.Context())
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestARegisteredSandboxIsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.put("agent", func(b *registry.Sandbox) { b.WriteDirs = append(b.WriteDirs, policy.Home) })
-	_, _ = b.wake(t.Context())
+	_, _, _ = b.wake(t.Context())
 	if left := l.containerIDs(); len(left) != 0 {
 		t.Errorf("on a full disk, %v is left", left)
 	}
@@ -190,7 +190,7 @@ func TestARegisteredSandboxIsGivenUp(t *testing.T) {
 	l.wakes(b)
 	l.put("agent", nil)
 	l.refuses = map[string]error{"c-" + b.ID(): errors.New("killed before that")}
-	if _, err := b.wake(t.Context()); err == nil {
+	if _, _, err := b.wake(t.Context()); err == nil {
 		t.Error("it goes on")
 	}
 	s.Shutdown()
@@ -217,7 +217,7 @@ func TestARegisteredSandboxIsLost(t *testing.T) {
 	}
 	l.lose("c-" + b.ID())
 	l.refuse = errors.New("no engine")
-	if _, err := b.wake(t.Context()); err == nil || l.quotas.Stats().InUse[quota.Containers] != 0 {
+	if _, _, err := b.wake(t.Context()); err == nil || l.quotas.Stats().InUse[quota.Containers] != 0 {
 		t.Errorf("one that does not start: %v, in use: %v", err, l.quotas.Stats().InUse)
 	}
 }

@@ -165,6 +165,7 @@ func (b *Sandbox) pause(ctx context.Context, record func(func(*record)) error) e
 	}
 	if err := b.entry.of.cfg.Executor.PauseDetached(ctx, container); err != nil {
 		b.entry.must(paused(false)) // a paused sandbox has no deadline
+		b.entry.followLater()
 		return err
 	}
 	return nil
@@ -343,6 +344,7 @@ func (e *entry) remove() error {
 	e.mu.Lock()
 	e.countNoMore()
 	e.mu.Unlock()
+	e.followLater()
 	e.giveBack()           // what is left are files
 	if unrecorded != nil { // another host may have it by now, with its files
 		return unrecorded

@@ -271,7 +271,7 @@ func (s *Sandboxes) whose(c dockerexec.ProcessContainer) (_ *entry, known bool) 
 
 // settle creates the container of a sandbox that ought to run, if it has moved.
 func (b *Sandbox) settle(ctx context.Context) error {
-	if !b.entry.hasMoved() || b.Info().State != StateRunning {
+	if b.asleep || !b.entry.hasMoved() || b.Info().State != StateRunning {
 		return nil
 	}
 	return b.changes(func() error { return b.startAgain(ctx) })

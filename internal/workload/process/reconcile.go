@@ -40,8 +40,9 @@ func (m *Manager) list(ctx context.Context, s selection) error {
 		m.background(func(ctx context.Context) { p.consider(ctx, generation, found[p.id]) })
 	}
 	for _, i := range instances {
+		_, inside := i.Inside()
 		switch p, read := m.known(i.User, i.Process); {
-		case !s.all || p != nil || i.Inside && !i.Running:
+		case !s.all || p != nil || inside && !i.Running:
 		case read:
 			m.background(func(ctx context.Context) { m.removeStray(ctx, i) })
 		default:
@@ -97,8 +98,8 @@ func (p *process) consider(ctx context.Context, generation uint64, found []Insta
 			own = &i
 			continue
 		}
-		if i.Inside && !i.Running {
-			continue // nothing is left of it
+		if _, inside := i.Inside(); inside && !i.Running {
+			continue
 		}
 		p.of.log.Warn().Str("process", p.id).Str("container", i.Container).
 			Msg("removing a container that is not the recorded run of its process")

@@ -57,14 +57,21 @@ type Instance struct {
 	Started   time.Time // as Docker says
 	PID       int       // of its first program on Docker's host; 0 when it does not run
 	Running   bool
-	// Inside says that it runs inside a container that is its sandbox's: nothing is left of it when
-	// it has ended.
-	Inside bool
 	// Applied is what the container was made from, a JSON document that is kept in sandbox.json.
 	// Start sets it; nil keeps nothing.
 	Applied []byte
 	// Notice says what Start had to do that changes what the process finds; empty for nothing.
 	Notice string
+}
+
+// InsideOf returns the name of a run inside a container that is its sandbox's, for
+// Instance.Container.
+func InsideOf(container, process string) string { return container + "/" + process }
+
+// Inside returns the sandbox's container in which it runs, and whether there is one: nothing is
+// left of such a run when it has ended.
+func (i Instance) Inside() (container string, is bool) {
+	return strings.CutSuffix(i.Container, "/"+i.Process)
 }
 
 func (i Instance) identity() Identity { return Identity{i.Container, i.Started} }

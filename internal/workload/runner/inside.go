@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -32,13 +31,6 @@ func (r *Runner) SetSandboxes(s *persistent.Sandboxes) { r.sandboxes = s }
 
 // killLimit is how long a process inside a sandbox may take to be killed.
 const killLimit = 10 * time.Second
-
-// inside returns the identity of a run inside a container, and isInside the container of one.
-func inside(container, id string) string { return container + "/" + id }
-
-func isInside(i process.Instance) (container string, is bool) {
-	return strings.CutSuffix(i.Container, "/"+i.Process)
-}
 
 // startInside is Start inside a persistent sandbox.
 func (r *Runner) startInside(ctx context.Context, p process.Record,
@@ -90,8 +82,8 @@ func (r *Runner) startInside(ctx context.Context, p process.Record,
 				errors.Join(err, errors.New("it has not said"))),
 			r.sandboxes.StopProcess(stop, container, p.ID, syscall.SIGKILL, killLimit))
 	}
-	return process.Instance{Process: p.ID, User: p.UserID, Container: inside(container, p.ID),
-		Started: state.StartedAt, Running: true, Inside: true}, nil
+	return process.Instance{Process: p.ID, User: p.UserID, Container: process.InsideOf(container, p.ID),
+		Started: state.StartedAt, Running: true}, nil
 }
 
 // instancesInside returns the processes inside persistent sandboxes. Those that run are followed
@@ -118,7 +110,7 @@ func (r *Runner) instancesInside(ctx context.Context) (list []process.Instance, 
 				continue
 			}
 			i := process.Instance{Process: folder.Name(), User: c.Spec.User,
-				Container: inside(c.ID, folder.Name()), Started: state.StartedAt, Inside: true,
+				Container: process.InsideOf(c.ID, folder.Name()), Started: state.StartedAt,
 				Running: c.Running && state.EndedAt.IsZero()}
 			if list = append(list, i); i.Running {
 				r.sandboxes.FollowProcess(c.ID, i.Process)

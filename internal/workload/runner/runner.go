@@ -191,7 +191,7 @@ func (r *Runner) Instances(ctx context.Context) ([]process.Instance, error) {
 // Stop implements process.Runner.
 func (r *Runner) Stop(ctx context.Context, i process.Instance, signal syscall.Signal,
 	grace time.Duration) error {
-	if container, inside := isInside(i); inside {
+	if container, inside := i.Inside(); inside {
 		return r.stopInside(ctx, i, container, signal, grace)
 	}
 	return r.executor.StopProcess(ctx, i.Container, signal, grace)
@@ -199,7 +199,7 @@ func (r *Runner) Stop(ctx context.Context, i process.Instance, signal syscall.Si
 
 // Pause implements process.Runner.
 func (r *Runner) Pause(ctx context.Context, i process.Instance) error {
-	if _, inside := isInside(i); inside {
+	if _, inside := i.Inside(); inside {
 		return nil // the sandbox is paused
 	}
 	return r.executor.PauseDetached(ctx, i.Container)
@@ -207,7 +207,7 @@ func (r *Runner) Pause(ctx context.Context, i process.Instance) error {
 
 // Resume implements process.Runner.
 func (r *Runner) Resume(ctx context.Context, i process.Instance) error {
-	if _, inside := isInside(i); inside {
+	if _, inside := i.Inside(); inside {
 		return nil // the sandbox is resumed
 	}
 	return r.executor.ResumeDetached(ctx, i.Container)
@@ -215,7 +215,7 @@ func (r *Runner) Resume(ctx context.Context, i process.Instance) error {
 
 // Remove implements process.Runner.
 func (r *Runner) Remove(ctx context.Context, i process.Instance) error {
-	if container, inside := isInside(i); inside {
+	if container, inside := i.Inside(); inside {
 		return r.stopInside(ctx, i, container, syscall.SIGKILL, killLimit)
 	}
 	return r.executor.RemoveProcess(ctx, i.Container)
@@ -224,7 +224,7 @@ func (r *Runner) Remove(ctx context.Context, i process.Instance) error {
 // Exit implements process.Runner. It reports the end as Docker saw it, and what the process's first
 // program says if that fits.
 func (r *Runner) Exit(ctx context.Context, i process.Instance) (process.Exit, error) {
-	if container, inside := isInside(i); inside {
+	if container, inside := i.Inside(); inside {
 		return r.exitInside(i, container)
 	}
 	ended, err := r.executor.InspectProcess(ctx, i.Container)
@@ -272,7 +272,7 @@ func (r *Runner) Readiness(p process.Record) process.Readiness {
 
 // Dial implements process.Runner.
 func (r *Runner) Dial(ctx context.Context, i process.Instance, port int) (process.Conn, error) {
-	if container, inside := isInside(i); inside {
+	if container, inside := i.Inside(); inside {
 		return r.executor.DialProcess(ctx, container, port)
 	}
 	return r.executor.DialProcess(ctx, i.Container, port)
