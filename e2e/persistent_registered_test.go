@@ -94,6 +94,10 @@ func TestOneMachine(t *testing.T) {
 		if out := l.run(t, user, types.Exec{Command: asks("hello")}); !out.Failed {
 			t.Errorf("a call with a container of its own reaches the server: %+v", out)
 		}
+		out := l.run(t, user, types.Exec{Command: "curl -sS localhost:8000"})
+		if len(out.Hints) != 1 || out.Hints[0].Kind != types.HintOwnLocalhost || !strings.Contains(out.Hints[0].Message, "in: sandbox") {
+			t.Errorf("it is told %+v", out.Hints)
+		}
 		l.shIn(t, user, "echo a line > page; "+watches)
 		l.shIn(t, user, "echo one more line >> page")
 		if got := l.shIn(t, user, "for i in $(seq 400); do grep -q more /tmp/heard && [ -s /tmp/event ] && break; sleep 0.05; done; cat /tmp/event /tmp/heard"); got != "pagea line\none more line" {

@@ -200,6 +200,7 @@ const (
 	HintOutOfProcesses HintKind = "outOfProcesses" // its container could start no more processes
 	HintNoSpace        HintKind = "noSpace"        // a place was full
 	HintRestarted      HintKind = "restarted"      // its persistent sandbox was started again before it
+	HintOwnLocalhost   HintKind = "ownLocalhost"   // it failed and found no server at localhost, and one runs elsewhere
 )
 
 // Hint is something that a result says beside the output: what happened, and what to do about it.

@@ -93,6 +93,16 @@ var kinds = map[types.HintKind]kind{
 				": what ran in it is gone, and what was outside of the home and the mounts"
 		},
 	},
+	types.HintOwnLocalhost: {
+		happened: func(Hint) string {
+			return "the command found no server at localhost: each container has a localhost of its own, and what else runs here is in another one"
+		},
+		advice: [doors]string{
+			API: "to have both in one, register the sandbox with persistent, and start both with in: sandbox",
+			CLI: "to have both in one, start both with --persistent",
+			MCP: "whoever runs this server can have both in one machine with --persistent",
+		},
+	},
 	types.HintOutOfMemory: {happened: func(h Hint) string {
 		return "out of memory: " + bound("this container may use", h) + ", its tmpfs included"
 	}},

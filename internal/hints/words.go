@@ -31,6 +31,21 @@ func Of(output []byte, network, timedOut bool) (list []Hint) {
 	return list
 }
 
+// atLocalhost finds what programs say that connect to a port of localhost at which nobody listens,
+// in lower case.
+var atLocalhost = regexp.MustCompile(
+	`(localhost|127\.0\.0\.1|\[?::1\]?)[^\n]*(refused|couldn't connect)|` +
+		`(refused|failed to connect|could not connect)[^\n]*(localhost|127\.0\.0\.1|::1)`)
+
+// OwnLocalhost returns a hint if the end of a failed command's output says that no server was found
+// at localhost. Whether there is one elsewhere is for the caller to know.
+func OwnLocalhost(output []byte) []Hint {
+	if !atLocalhost.Match(bytes.ToLower(output)) {
+		return nil
+	}
+	return []Hint{{Kind: types.HintOwnLocalhost}}
+}
+
 // unreached is what programs and libraries say, in lower case, when there is no network.
 var unreached = []string{
 	"could not resolve", "couldn't resolve", "unable to resolve", "cannot resolve",

@@ -67,3 +67,18 @@ func TestOf(t *testing.T) {
 		t.Errorf("silent until its time was up:\n%s", diff)
 	}
 }
+
+func TestOwnLocalhost(t *testing.T) {
+	for text, want := range map[string]bool{
+		"curl: (7) Failed to connect to localhost port 8000 after 0 ms: Couldn't connect to server":     true,
+		"Error: connect ECONNREFUSED 127.0.0.1:5173":                                                    true,
+		"dial tcp [::1]:8080: connect: connection refused":                                              true,
+		"requests: HTTPConnectionPool(host='localhost', port=8000): [Errno 111] Connection refused":     true,
+		"curl: (7) Failed to connect to example.org port 443: Connection refused\nserving on localhost": false,
+		"listening at http://localhost:3000":                                                            false,
+	} {
+		if got := len(OwnLocalhost([]byte(text))) == 1; got != want {
+			t.Errorf("%s: %t", text, got)
+		}
+	}
+}

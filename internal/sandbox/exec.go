@@ -174,6 +174,9 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out session.O
 	ended.Refused, ended.MoreRefused = refused.end()
 	if ended.Failed() {
 		s.explain(ctx, &ended, watch, p, refused != nil)
+		if text, _ := watch.last.text(); s.runsElsewhere(box) {
+			ended.Hints = append(ended.Hints, hints.OwnLocalhost(text)...)
+		}
 	}
 	if ended.Exhausted != nil {
 		ended.Hints = append(ended.Hints, ExhaustedHint(*ended.Exhausted))

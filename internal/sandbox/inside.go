@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/daycare-run/sandbox/dockerexec"
@@ -11,6 +12,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/warm"
 	"github.com/daycare-run/sandbox/internal/workload/persistent"
+	"github.com/daycare-run/sandbox/internal/workload/process"
 )
 
 // checkInside refuses a call inside a sandbox that is not persistent, or that asks for anything of
@@ -112,6 +114,17 @@ func (s *Service) runInside(ctx context.Context, box Sandbox, r Request, out ses
 		ended.Hints = append(ended.Hints, ExhaustedHint(*ended.Exhausted))
 	}
 	return ended, nil
+}
+
+// runsElsewhere reports whether a server of the user may run in another container: a process, or
+// whatever runs in the sandbox itself.
+func (s *Service) runsElsewhere(box Sandbox) bool {
+	if slices.ContainsFunc(s.processes.List(box.User.String()), func(r process.Record) bool {
+		return r.Status == process.Running
+	}) {
+		return true
+	}
+	return box.Persistent && s.persistent != nil && s.persistent.Runs(box)
 }
 
 // explain adds to the result of a failed command what its output and its limits tell.

@@ -1512,10 +1512,11 @@ export interface components {
              *     for whatever reason. `readOnly`: it failed and tried to write where it may not. `leftovers`: processes that it
              *     left running were ended. `outOfMemory`, `outOfProcesses`: its container's memory ran out, or it could start no
              *     more processes. `noSpace`: a place was full. `restarted`: its persistent sandbox had to be started again
-             *     from the home before it: what ran there is gone. Later versions may add kinds.
+             *     from the home before it: what ran there is gone. `ownLocalhost`: it failed and reached no server at localhost,
+             *     while a process of the user, or the sandbox's machine, runs in another container. Later versions may add kinds.
              * @enum {string}
              */
-            kind: "noNetwork" | "readOnly" | "leftovers" | "outOfMemory" | "outOfProcesses" | "noSpace" | "restarted";
+            kind: "noNetwork" | "readOnly" | "leftovers" | "outOfMemory" | "outOfProcesses" | "noSpace" | "restarted" | "ownLocalhost";
             /** @description What happened, and what to do about it, for people and agents. */
             message: string;
             /** @description Of `leftovers`: command lines of processes that were ended. */

@@ -68,6 +68,12 @@ func (b *Sandbox) Warm() bool {
 		b.entry.state() != StateEnded
 }
 
+// Runs reports whether a registered sandbox has a container.
+func (s *Sandboxes) Runs(box registry.Sandbox) bool {
+	e := s.entry(idOf(box))
+	return e != nil && (&Sandbox{entry: e}).Warm()
+}
+
 // idOf returns the id of a registered sandbox's container, which no other sandbox has.
 func idOf(box registry.Sandbox) string {
 	const length = 19
