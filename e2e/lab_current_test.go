@@ -37,7 +37,7 @@ var mainScenarios = []string{
 	"TestImageIsBuilt", "TestRebuiltImageReplacesContainers",
 	// What a call may see and do.
 	"TestUsersAreApart", "TestNoNetworkButALoopback", "TestCommandsAreConfined", "TestFilesBelongToTheHomesOwner", "TestGrantsOpenOnlyTheirPaths",
-	"TestDenyList", "TestMasksLeaveNothing", "TestDenyRead", "TestEvents",
+	"TestMasksLeaveNothing", "TestDenyRead", "TestEvents",
 	"TestFurtherMountsAndSkills",
 	// Files.
 	"TestTheDocumentsExamples", "TestBothSidesSeeEachOthersFiles", "TestFilesOnTheCommandLine",

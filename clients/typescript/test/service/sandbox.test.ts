@@ -143,11 +143,11 @@ test("over TLS with a token", async (t) => {
 test("a persistent sandbox is one machine", async (t) => {
     const client = connect(t);
     const box = await Sandbox.open(client, { id: "ts-machine", userId: "ts-machine", persistent: true });
-    t.after(() => client.removeUser("ts-machine", { home: true }));
     const web = await box.processStart({ in: "sandbox", command: "exec python3 -m http.server 8000", ready: { port: 8000 } });
     assert.equal((await box.processWait({ processId: web.id, until: "ready" })).ready?.ok, true);
     await box.exec({ in: "sandbox", command: "echo hello > page" });
     assert.equal((await box.exec({ in: "sandbox", command: "curl -sS localhost:8000/page" })).stdout, "hello\n");
     assert.equal((await box.exec({ command: "curl -sS localhost:8000/page" })).failed, true);
     assert.equal(await kindOf(box.exec({ in: "sandbox", command: "true", permissions: ["@workspace"] })), "invalid");
+    assert.equal((await client.removeUser("ts-machine", { home: true })).processes, 1);
 });
