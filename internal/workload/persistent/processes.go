@@ -225,11 +225,7 @@ func (s *Sandboxes) StopProcess(ctx context.Context, container, id string, signa
 		stream, err := s.askProcess(ctx, container, id, r)
 		if errors.Is(err, life.ErrPaused) {
 			defer s.Registered(e.recorded().user()) // so it is paused again
-			err = (&Sandbox{entry: e}).Resume(ctx)
-			if err != nil && e.isGone() {
-				return nil // it is being removed, with all that is in it
-			}
-			if err == nil {
+			if err = (&Sandbox{entry: e}).Resume(ctx); err == nil {
 				stream, err = s.askProcess(ctx, container, id, r)
 			}
 		}
@@ -237,7 +233,9 @@ func (s *Sandboxes) StopProcess(ctx context.Context, container, id string, signa
 			_ = stream.Close()
 			err = s.awaitProcess(ctx, container, id, grace)
 		}
-		if cerrdefs.IsNotFound(err) {
+		// With the container, or with a sandbox that is being removed, all that is in it ends.
+		if cerrdefs.IsNotFound(err) || err != nil &&
+			(e.isGone() || !s.cfg.Executor.PersistentRuns(container)) {
 			return nil
 		}
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
