@@ -43,7 +43,25 @@ func (s *Sandboxes) Of(box registry.Sandbox, token quota.Token) (*Sandbox, error
 				cerrdefs.ErrUnavailable)
 		}
 	}
+	e := s.entryFor(id, box)
+	if e.isGone() { // as it was not persistent for a moment
+		gone := e
+		gone.changing.Lock() // waits for its removal
+		e = s.entryFor(id, box)
+		gone.changing.Unlock()
+		if e.isGone() {
+			return nil, fmt.Errorf("the container of sandbox %q is still being removed: try again: %w",
+				box.ID, cerrdefs.ErrUnavailable)
+		}
+	}
+	e.keepHome()
+	return &Sandbox{entry: e, owner: token}, nil
+}
+
+// entryFor returns the entry of a registered sandbox, which it makes if there is none.
+func (s *Sandboxes) entryFor(id string, box registry.Sandbox) *entry {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	e := s.all[id]
 	if e == nil {
 		e = &entry{of: s, id: id, place: homeOnly, commands: map[int]*counted{}, counted: true,
@@ -54,9 +72,7 @@ func (s *Sandboxes) Of(box registry.Sandbox, token quota.Token) (*Sandbox, error
 			}}
 		s.all[id] = e
 	}
-	s.mu.Unlock()
-	e.keepHome()
-	return &Sandbox{entry: e, owner: token}, nil
+	return e
 }
 
 // Warm reports whether the sandbox has a container that the next command can use.

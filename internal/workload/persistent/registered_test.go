@@ -130,6 +130,24 @@ func (l *lab) containerIDs() (list []string) {
 	return list
 }
 
+// One that is not persistent for a moment has another container as soon as the one before is gone.
+func TestARegisteredSandboxComesBack(t *testing.T) {
+	l := newLab(t)
+	s := l.open()
+	box := l.put("agent", nil)
+	l.wakes(l.of(s, box))
+	removing, goOn := make(chan bool), make(chan bool)
+	l.beforeRemoved = func(string) { removing <- true; <-goOn }
+	l.put("agent", func(b *registry.Sandbox) { b.Persistent = false })
+	s.Registered("carol")
+	<-removing
+	box = l.put("agent", nil)
+	time.AfterFunc(10*time.Millisecond, func() { close(goOn) })
+	if ended := l.wakes(l.of(s, box)); !ended.Cold || ended.Again != "" {
+		t.Errorf("%+v", ended)
+	}
+}
+
 // What is registered, which other sandboxes there are, and what the settings allow decide at each call, and without one.
 func TestARegisteredSandboxFollows(t *testing.T) {
 	l := newLab(t)
