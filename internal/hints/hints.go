@@ -28,11 +28,10 @@ const (
 func Restarted(why string) Hint { return Hint{Kind: types.HintRestarted, Reason: why} }
 
 // Inside marks hints as those of a command inside its persistent sandbox.
-func Inside(list []Hint) []Hint {
+func Inside(list []Hint) {
 	for i := range list {
 		list[i].In = types.InSandbox
 	}
-	return list
 }
 
 // Door is a way to a sandbox.

@@ -107,12 +107,12 @@ func (s *Service) runInside(ctx context.Context, box Sandbox, r Request, out ses
 		// What is planned now says which limits it has.
 		if p, err := s.planner.PlanHeld(ctx, box, in.ID(), true); err == nil {
 			s.explain(ctx, &ended, watch, p, refused != nil)
-			hints.Inside(ended.Hints)
 		}
 	}
 	if ended.Exhausted != nil {
 		ended.Hints = append(ended.Hints, ExhaustedHint(*ended.Exhausted))
 	}
+	hints.Inside(ended.Hints)
 	return ended, nil
 }
 

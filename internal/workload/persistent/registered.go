@@ -292,7 +292,8 @@ func (s *Sandboxes) SetFreezeAfter(d time.Duration) { s.freezeAfter.Store(int64(
 func (e *entry) mayFreeze(now time.Time) bool {
 	after := time.Duration(e.of.freezeAfter.Load())
 	return e.record.Of != nil && after > 0 && e.place == here && e.container != "" && !e.gone &&
-		e.calls == 0 && e.counted && len(e.commands) == 0 && now.Sub(e.used) >= after && e.state() == StateRunning
+		e.calls == 0 && e.counted && len(e.commands) == 0 && now.Sub(e.used) >= after &&
+		e.state() == StateRunning
 }
 
 // freeze pauses a registered sandbox in which nothing runs; the next call resumes it.

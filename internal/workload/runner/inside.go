@@ -82,8 +82,8 @@ func (r *Runner) startInside(ctx context.Context, p process.Record,
 				errors.Join(err, errors.New("it has not said"))),
 			r.sandboxes.StopProcess(stop, container, p.ID, syscall.SIGKILL, killLimit))
 	}
-	return process.Instance{Process: p.ID, User: p.UserID, Container: process.InsideOf(container, p.ID),
-		Started: state.StartedAt, Running: true}, nil
+	return process.Instance{Process: p.ID, User: p.UserID,
+		Container: process.InsideOf(container, p.ID), Started: state.StartedAt, Running: true}, nil
 }
 
 // instancesInside returns the processes inside persistent sandboxes. Those that run are followed
