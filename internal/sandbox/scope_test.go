@@ -17,6 +17,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/warm"
+	"github.com/daycare-run/sandbox/internal/workload/process"
 )
 
 // What is another's is answered for as what does not exist, to the letter.
@@ -35,6 +36,18 @@ func TestOthersSandboxesDoNotExist(t *testing.T) {
 		{"pause", func(id string) error { _, err := view.Pause(t.Context(), id); return err }},
 		{"resume", func(id string) error { _, err := view.Resume(t.Context(), id); return err }},
 		{"exec", func(id string) error { _, err := view.Exec(t.Context(), id, Request{Command: "ls"}, nil); return err }},
+		{"exec inside", func(id string) error {
+			_, err := view.Exec(t.Context(), id, Request{Command: "ls", InSandbox: true}, nil)
+			return err
+		}},
+		{"explain inside", func(id string) error {
+			_, err := view.Explain(t.Context(), id, true, Confinement{})
+			return err
+		}},
+		{"process inside", func(id string) error {
+			_, _, err := view.StartProcess(t.Context(), id, process.Intent{Command: "ls", InSandbox: true}, nil)
+			return err
+		}},
 		{"read", func(id string) error { _, err := view.Read(t.Context(), id, files.ReadRequest{Path: "a"}); return err }},
 		{"processes", func(id string) error { _, err := view.Processes(id); return err }},
 	} {
