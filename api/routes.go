@@ -148,7 +148,7 @@ func (s *server) explain(req *http.Request, body types.Explain) (types.Explanati
 	}
 	return types.Explanation{
 		UserID: e.User, WorkingDir: e.WorkingDir, Runtime: e.Runtime, Places: places, Home: e.Home,
-		HomeWhy: e.HomeWhy, Network: e.Network, Events: e.Events, Fingerprint: e.Fingerprint,
+		HomeWhy: e.HomeWhy, Network: e.Network, Events: e.Events, Processes: e.Processes, Fingerprint: e.Fingerprint,
 		Warm: e.Warm, Node: s.host(),
 	}, err
 }

@@ -81,6 +81,12 @@ func (c canonical) spec(s Spec) canonical {
 			c = c.text(l.Target).text(l.Text)
 		}
 	}
+	if len(s.Reaches) > 0 { // likewise
+		c = c.text("reaches").number(uint64(len(s.Reaches)))
+		for _, r := range s.Reaches {
+			c = c.text(r.Name).text(r.Sandbox)
+		}
+	}
 	return c
 }
 

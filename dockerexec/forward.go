@@ -44,6 +44,24 @@ func (e *Executor) dialProcess(ctx context.Context, id string, port int) (sessio
 	return conn, err
 }
 
+// ProcessPorts passes on at which TCP ports of the loopback programs in a process's container
+// listen, at once and with each change, until each returns false, ctx ends or the container does.
+// A process that was started by an earlier version may not be able to tell: then there is an error.
+func (e *Executor) ProcessPorts(ctx context.Context, id string, each func([]int) bool) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(e.ctx, func() { cancel(context.Cause(e.ctx)) })()
+	c := e.runningDetached(id)
+	if c == nil {
+		return fmt.Errorf("the process does not run: %w", cerrdefs.ErrNotFound)
+	}
+	agent, err := e.agentOf(ctx, c, &c.ports, session.Forward)
+	if err != nil {
+		return e.explain(err)
+	}
+	return agent.Ports(ctx, each)
+}
+
 // explain is engine.Explain, except that life.ErrPaused stays what it is: callers resume the
 // container.
 func (e *Executor) explain(err error) error {

@@ -55,6 +55,8 @@ type Spec struct {
 	Events bool `json:"events"`
 	// Egress is what may be reached.
 	Egress Egress `json:"egress"`
+	// Reaches are the processes whose ports are offered in the container while a call runs, sorted.
+	Reaches []Reach `json:"reaches,omitempty"`
 	// Process makes the container a durable process's.
 	Process Process `json:"process"`
 	// Persistent makes the container a persistent one, of the sandbox with that id.
@@ -62,6 +64,14 @@ type Spec struct {
 	// Root lets commands of a persistent container run as root, with rootCapabilities. It is for
 	// gVisor only.
 	Root bool `json:"root,omitempty"`
+}
+
+// Reach names processes of the tenant.
+type Reach struct {
+	// Name is the process's; empty for any.
+	Name string `json:"name,omitempty"`
+	// Sandbox leaves only processes that were started by the sandbox of that id; empty for all.
+	Sandbox string `json:"sandbox,omitempty"`
 }
 
 // Platform is the part of a Spec that the settings and the host decide. It is the same for every

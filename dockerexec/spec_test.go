@@ -71,6 +71,7 @@ func TestEveryFieldCounts(t *testing.T) {
 	linked := func() Spec {
 		s := fullSpec()
 		s.Symlinks = []Symlink{{Target: "/home/link", Text: "vault"}}
+		s.Reaches = []Reach{{Name: "web", Sandbox: "box"}}
 		return s
 	}
 	seen := map[Fingerprint]string{fullSpec().Fingerprint(): "no change", linked().Fingerprint(): "with a link"}

@@ -197,6 +197,8 @@ type Explanation struct {
 	// Network and Events say what the call reaches beyond files.
 	Network string `json:"network"`
 	Events  string `json:"events"`
+	// Processes are the tags of processes whose ports it reaches.
+	Processes []string `json:"processes,omitempty"`
 	// Fingerprint identifies the container; Warm reports whether it is ready.
 	Fingerprint string `json:"fingerprint"`
 	Warm        bool   `json:"warm"`

@@ -37,6 +37,9 @@ type Permissions struct {
 	// Network and Events allow the tags @network and @events.
 	Network bool `json:"network"`
 	Events  bool `json:"events"`
+	// Processes are the names that @process: may have: of the user's processes, or "*" for all
+	// that the sandbox itself starts.
+	Processes []string `json:"processes,omitempty"`
 	// AppID makes the sandbox that of an app; empty for none.
 	AppID string `json:"appId,omitempty"`
 }
@@ -90,7 +93,8 @@ type Exec struct {
 	Login bool `json:"login,omitzero"`
 	// In is InCall, also if it is empty, or InSandbox.
 	In In `json:"in,omitempty"`
-	// Permissions are the call's grants: @network, @events, @workspace, @read:/path, @write:/path.
+	// Permissions are the call's grants: @network, @events, @workspace, @read:/path, @write:/path,
+	// @process:NAME.
 	Permissions []string `json:"permissions,omitempty"`
 	// AllowedDomains are the names to reach: example.com, *.example.com for every name below it, or
 	// * for all names. PackageManagers are presets of such names: node, python and so on. Both need

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -71,6 +72,9 @@ network    %s
 events     %s
 container  %.12s under %s, %s
 `, e.UserID, printable(e.WorkingDir), printable(e.Home), printable(e.HomeWhy), printable(e.Network), printable(e.Events), e.Fingerprint, e.Runtime, container)
+	if len(e.Processes) > 0 {
+		text += "processes  " + printable(strings.Join(e.Processes, ", ")) + "\n"
+	}
 	if e.Node != "" {
 		text += "host       " + printable(e.Node) + "\n"
 	}

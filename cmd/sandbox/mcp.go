@@ -80,7 +80,7 @@ A program that starts MCP servers, such as Claude Desktop, is set up like this:
 	f.target.flags(a, cmd)
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.grants, "grant", nil,
-		"what calls may ask for: @workspace, @write:/path, @read:/path, @network or @events (repeatable)")
+		"what calls may ask for: @workspace, @write:/path, @read:/path, @network, @process:NAME or @events (repeatable)")
 	flags.StringSliceVar(&f.domains, "allow-domain", nil,
 		"a name that calls may reach, or a pattern of names (repeatable; implies @network)")
 	flags.StringSliceVar(&f.managers, "package-manager",
@@ -176,9 +176,9 @@ func checkTags(tags []string) error {
 	for _, tag := range tags {
 		kind, dir := policy.SplitTag(tag)
 		if hasPath := kind == policy.TagWrite || kind == policy.TagRead; kind == "" ||
-			hasPath && !strings.HasPrefix(dir, "/") {
+			hasPath && !strings.HasPrefix(dir, "/") || kind == policy.TagProcess && dir == "" {
 			faults = append(faults,
-				fmt.Errorf("--grant %q: the tags are @workspace, @network, @events, @write:/absolute/path and @read:/absolute/path",
+				fmt.Errorf("--grant %q: the tags are @workspace, @network, @events, @write:/absolute/path, @read:/absolute/path and @process:NAME",
 					tag))
 		}
 	}
@@ -210,6 +210,9 @@ func held(p types.Permissions) []string {
 	}
 	for _, dir := range p.ReadDirs {
 		tags = append(tags, policy.TagRead+dir)
+	}
+	for _, name := range p.Processes {
+		tags = append(tags, policy.TagProcess+name)
 	}
 	return tags
 }

@@ -174,6 +174,8 @@ func needs(user string, grants []string) (id string, p types.Permissions) {
 			p.WriteDirs = append(p.WriteDirs, path)
 		case kind == policy.TagRead && absolute:
 			p.ReadDirs = append(p.ReadDirs, path)
+		case kind == policy.TagProcess && policy.CheckProcessName(path) == nil:
+			p.Processes = append(p.Processes, path)
 		default:
 			continue // needs nothing, or is not a tag, which the call reports
 		}
@@ -198,7 +200,7 @@ type grantFlags struct {
 func (w *grantFlags) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringArrayVar(&w.grants, "grant", nil,
-		"what the call may do: @workspace, @write:/path, @read:/path, @network or @events (repeatable)")
+		"what the call may do: @workspace, @write:/path, @read:/path, @network, @process:NAME for the ports of a process, or @events (repeatable)")
 	flags.StringSliceVar(&w.domains,
 		"allow-domain", nil,
 		"a name to reach: example.org, '*.example.org' for all below it, or '*' for all names (repeatable; implies @network)")
@@ -214,7 +216,7 @@ func (w *grantFlags) flags(cmd *cobra.Command) {
 	flags.StringVar(&w.home, "home", "",
 		"directory for HOME and the like, one that the call may write to")
 	tags := []string{policy.TagWorkspace, policy.TagNetwork, policy.TagEvents, policy.TagRead,
-		policy.TagWrite}
+		policy.TagWrite, policy.TagProcess}
 	_ = cmd.RegisterFlagCompletionFunc("grant",
 		func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return tags, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace

@@ -14,7 +14,8 @@
 // commands leave behind. ahead.go starts the next command's shell, waiting.go is such a shell.
 // init.go is the first process after its session: it makes sure that no command outlives its agent.
 // process.go, with log.go, state.go and ready.go, is another mode, which runs one command without a
-// session; forward.go connects to its ports. persistent.go, with the other persistent*.go and
+// session; forward.go connects to its ports, and ports.go finds them. offer.go listens in their
+// place in another container. persistent.go, with the other persistent*.go and
 // followers.go, is the first process of a persistent container, whose commands go on without a
 // session; bridge.go connects to it. output.go and spool.go carry a command's output, wait.go waits
 // for children, written.go measures the root filesystem, oom.go has commands killed before the
@@ -50,6 +51,7 @@ type Agent struct {
 	devNull int
 	uid     uint32 // the user that commands run as
 	ahead   *ahead
+	offered *offered
 
 	mu       sync.Mutex
 	commands map[uint32]*command
@@ -83,7 +85,7 @@ func Serve(uid uint32, score *OOMScore) (err error) {
 	if err := spawn.DefaultSignals(); err != nil {
 		return err
 	}
-	a := &Agent{uid: uid, commands: map[uint32]*command{}, early: map[uint32][]wire.Control{},
+	a := &Agent{uid: uid, commands: map[uint32]*command{}, early: map[uint32][]wire.Control{}, offered: newOffered(),
 		missing: map[uint32]bool{}, tree: newProcessTree(score)}
 	if a.devNull, err = unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("cannot open %s: %w", os.DevNull, err)
@@ -174,7 +176,7 @@ func (a *Agent) accept(mux *yamux.Session) error {
 func (a *Agent) newCommand(stream *yamux.Stream) *command {
 	c := &command{
 		tree: a.tree, spool: a.spool, stream: stream, devNull: a.devNull, uid: a.uid,
-		ahead: a.ahead,
+		ahead: a.ahead, offered: a.offered,
 		hurry: make(chan struct{}),
 	}
 	c.starting, c.giveUp = context.WithTimeout(context.Background(), startLimit)

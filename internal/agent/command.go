@@ -31,6 +31,7 @@ type command struct {
 	devNull int
 	uid     uint32 // the user that runs it
 	ahead   *ahead
+	offered *offered
 
 	starting context.Context // ends when the command has started, or must not start any more
 	giveUp   context.CancelFunc
@@ -56,7 +57,14 @@ func (c *command) serve() {
 		_ = c.stream.Reset()
 		return
 	}
-	if start.LookUp != nil {
+	switch {
+	case start.Offer:
+		c.offered.offer(c.stream)
+		return
+	case start.Accept:
+		c.offered.accept(c.stream)
+		return
+	case start.LookUp != nil:
 		if LookUp(c.uid, start.LookUp) != nil ||
 			wire.WriteMessage(c.stream, wire.KindExit, wire.Exit{}) != nil {
 			_ = c.stream.Reset()

@@ -50,9 +50,21 @@ func Forward() error {
 	}
 }
 
-// forward serves one connection.
+// forward serves one connection, or tells which ports there are.
 func forward(stream *yamux.Stream) {
-	conn, err := dialFor(stream)
+	port, list, err := wire.ReadWish(stream)
+	if list && err == nil {
+		if err := tellPorts(stream); err != nil {
+			_ = stream.Reset()
+			return
+		}
+		_ = stream.Close()
+		return
+	}
+	var conn *net.TCPConn
+	if err == nil {
+		conn, err = dialFor(port)
+	}
 	if answered := wire.AnswerPort(stream, err); answered != nil && err == nil {
 		_ = stream.Reset()
 		_ = conn.Close()
@@ -80,11 +92,7 @@ func carry(stream *yamux.Stream, conn *net.TCPConn) {
 	_ = stream.Close()
 }
 
-func dialFor(stream *yamux.Stream) (*net.TCPConn, error) {
-	port, err := wire.ReadPort(stream)
-	if err != nil {
-		return nil, err
-	}
+func dialFor(port int) (*net.TCPConn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), dialLimit)
 	defer cancel()
 	return dialLoopback(ctx, port)

@@ -93,13 +93,14 @@ var kinds = map[types.HintKind]kind{
 		},
 	},
 	types.HintOwnLocalhost: {
-		happened: func(Hint) string {
-			return "the command found no server at localhost: each container has a localhost of its own, and what else runs here is in another one"
+		happened: func(h Hint) string {
+			return "the command found no server at localhost: " +
+				or(h.Reason, "each container has a localhost of its own, and what else runs here is in another one")
 		},
 		advice: [doors]string{
-			API: "to have both in one, register the sandbox with persistent, and start both with in: sandbox",
-			CLI: "to have both in one, start both with --persistent",
-			MCP: "whoever runs this server can have both in one machine with --persistent",
+			API: "to reach the ports of a process, ask for @process:NAME; to have all in one machine, register the sandbox with persistent, and start both with in: sandbox",
+			CLI: "to reach the ports of a process, use --grant @process:NAME; to have all in one machine, start both with --persistent",
+			MCP: "to reach the ports of a process, ask for @process:NAME, if it is granted here; whoever runs this server can have all in one machine with --persistent",
 		},
 	},
 	types.HintOutOfMemory: {happened: func(h Hint) string {

@@ -38,12 +38,13 @@ var atLocalhost = regexp.MustCompile(
 		`(refused|failed to connect|could not connect)[^\n]*(localhost|127\.0\.0\.1|::1)`)
 
 // OwnLocalhost returns a hint if the end of a failed command's output says that no server was found
-// at localhost. Whether there is one elsewhere is for the caller to know.
-func OwnLocalhost(output []byte) []Hint {
+// at localhost. Whether there is one elsewhere is for the caller to know, and for what reason the
+// call does not find it although it reaches processes.
+func OwnLocalhost(output []byte, reason string) []Hint {
 	if !atLocalhost.Match(bytes.ToLower(output)) {
 		return nil
 	}
-	return []Hint{{Kind: types.HintOwnLocalhost}}
+	return []Hint{{Kind: types.HintOwnLocalhost, Reason: reason}}
 }
 
 // unreached is what programs and libraries say, in lower case, when there is no network.

@@ -77,7 +77,7 @@ func TestOwnLocalhost(t *testing.T) {
 		"curl: (7) Failed to connect to example.org port 443: Connection refused\nserving on localhost": false,
 		"listening at http://localhost:3000":                                                            false,
 	} {
-		if got := len(OwnLocalhost([]byte(text))) == 1; got != want {
+		if got := len(OwnLocalhost([]byte(text), "")) == 1; got != want {
 			t.Errorf("%s: %t", text, got)
 		}
 	}

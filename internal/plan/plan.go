@@ -50,6 +50,11 @@ func (p *Planner) Plan(ctx context.Context, d Decided, dryRun bool) (Plan, error
 			fmt.Errorf("cannot grant @events: Docker does not know the runtime %q: register it (scripts/setup.sh does that), or set docker.eventsRuntime",
 				made.platform.EventsRuntime)
 	}
+	if d.Detached && len(d.Decision.Processes) > 0 {
+		return Plan{}, errs.Invalid(
+			"permissions: %s%s is for calls: a process reaches no port of another; run both in one persistent sandbox, with \"in\": \"sandbox\"",
+			policy.TagProcess, d.Decision.Processes[0].Name)
+	}
 	if !dryRun {
 		anew, err := home.MakeDir(d.WorkingDir)
 		if err != nil { // no command could start
@@ -65,6 +70,7 @@ func (p *Planner) Plan(ctx context.Context, d Decided, dryRun bool) (Plan, error
 			Detached: d.Detached}); err != nil {
 		return Plan{}, err
 	}
+	made.Spec.Reaches = d.reaches()
 	accounts, err := made.platform.overrides.Accounts(made.Spec.UID, made.Spec.GID)
 	if err != nil {
 		return Plan{}, err
@@ -107,6 +113,21 @@ func (p *Planner) MakeAnew(ctx context.Context, d Decided, cwd string) (notice s
 		return ""
 	}
 	return noticeAnew(dir)
+}
+
+// reaches returns the processes whose ports the call reaches.
+func (d Decided) reaches() (all []dockerexec.Reach) {
+	for _, p := range d.Decision.Processes {
+		var r dockerexec.Reach
+		if p.Name != policy.AllProcesses {
+			r.Name = p.Name
+		}
+		if p.Own {
+			r.Sandbox = d.Call.ID.String()
+		}
+		all = append(all, r)
+	}
+	return all
 }
 
 // Platform returns what the container runs on.

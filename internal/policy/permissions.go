@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -18,6 +19,8 @@ type Permissions struct {
 	// below.
 	WriteDirs, ReadDirs []pathmap.ContainerPath
 	Network, Events     bool
+	// Processes are the names that TagProcess may have.
+	Processes []string
 	// AppID is the app that the sandbox belongs to; zero for none.
 	AppID AppID
 }
@@ -84,16 +87,33 @@ func (s Subject) holdsWorkspace() bool {
 	return s.Held().allows(s.WorkingDir, Writable)
 }
 
+func (s Subject) holdsProcess(name string) bool { return slices.Contains(s.Processes, name) }
+
+// processes returns whose ports a call may reach that asks for those names, sorted.
+func (s Subject) processes(asked []string) (of []Process) {
+	for _, name := range asked {
+		of = append(of, Process{Name: name, Own: name == AllProcesses || !s.holdsProcess(name)})
+	}
+	slices.SortFunc(of, func(a, b Process) int { return strings.Compare(a.Name, b.Name) })
+	return slices.Compact(of)
+}
+
 // Check returns an error if a sandbox cannot hold its working directory or a grantable path,
 // because no view could show it so. All faults come in one error, of class ErrInvalidArgument or
 // ErrPermissionDenied.
 func (s Subject) Check() error {
-	if err := errors.Join(few("permissions.writeDirs", s.WriteDirs),
-		few("permissions.readDirs", s.ReadDirs)); err != nil {
+	if err := errors.Join(few("permissions.writeDirs", len(s.WriteDirs), directories),
+		few("permissions.readDirs", len(s.ReadDirs), directories),
+		few("permissions.processes", len(s.Processes), processes)); err != nil {
 		return err
 	}
 	held := s.Held()
 	faults := []error{}
+	for i, name := range s.Processes {
+		if err := CheckProcessName(name); err != nil {
+			faults = append(faults, errs.Invalid("permissions.processes[%d]: %v", i, err))
+		}
+	}
 	if at, ok := held.At(s.WorkingDir); !ok || !s.WorkingDir.Within(Home) || at.Mode < ReadOnly {
 		faults = append(faults, s.outside("permissions.workingDir", s.WorkingDir, at, ok))
 	}
@@ -110,11 +130,15 @@ func (s Subject) Check() error {
 	return errors.Join(faults...)
 }
 
-func few(field string, dirs []pathmap.ContainerPath) error {
-	if len(dirs) > maxPlaces {
-		return errs.Invalid(
-			"%s has %d directories; at most %d are allowed: name one that holds them", field,
-			len(dirs), maxPlaces)
+// What few says of a list that is too long.
+const (
+	directories = "directories; at most %d are allowed: name one that holds them"
+	processes   = "names; at most %d are allowed"
+)
+
+func few(field string, n int, of string) error {
+	if n > maxPlaces {
+		return errs.Invalid("%s has %d "+of, field, n, maxPlaces)
 	}
 	return nil
 }
@@ -154,6 +178,9 @@ func (s Subject) holds() string {
 	}
 	for _, dir := range s.ReadDirs {
 		tags = append(tags, TagRead+dir.String())
+	}
+	for _, name := range s.Processes {
+		tags = append(tags, TagProcess+name)
 	}
 	if len(tags) == 0 {
 		return "no permissions"

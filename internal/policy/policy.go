@@ -42,8 +42,17 @@ type Mount struct {
 type Decision struct {
 	View            View
 	Network, Events bool
+	// Processes are those whose ports it reaches, sorted by name.
+	Processes []Process
 	// Symlinks lead to what the call gives up.
 	Symlinks []Symlink
+}
+
+// Process names processes of the sandbox's user: that of a name, or all for AllProcesses.
+type Process struct {
+	Name string
+	// Own leaves only those that the sandbox itself has started.
+	Own bool
 }
 
 // Symlink is a symbolic link, and its text.
@@ -59,7 +68,8 @@ func (s Subject) Decide(g Grants) (Decision, error) {
 	if err := s.check(g, view); err != nil {
 		return Decision{}, err
 	}
-	return Decision{View: view, Network: g.Network, Events: g.Events}, nil
+	return Decision{View: view, Network: g.Network, Events: g.Events,
+		Processes: s.processes(g.Processes)}, nil
 }
 
 // Held returns the view with all that the sandbox holds. The file calls, which have no tags, go by

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -208,5 +209,42 @@ func TestMounts(t *testing.T) {
 		if _, err := decide(t, s, tag); !errdefs.IsPermissionDenied(err) || !strings.Contains(err.Error(), tag+" is not granted") {
 			t.Errorf("%s: %v", tag, err)
 		}
+	}
+}
+
+// A name that is held stands for whoever starts the process, and one that is held only as "*" for the sandbox's own.
+func TestProcesses(t *testing.T) {
+	for _, tt := range []struct {
+		held, asked []string
+		want        []policy.Process
+		refused     string
+	}{
+		{nil, nil, nil, ""},
+		{[]string{"web", "*"}, nil, nil, ""},
+		{[]string{"web"}, []string{"web", "web"}, []policy.Process{{Name: "web"}}, ""},
+		{[]string{"web", "*"}, []string{"web", "db", "*"}, []policy.Process{{Name: "*", Own: true}, {Name: "db", Own: true}, {Name: "web"}}, ""},
+		{[]string{"web"}, []string{"db"}, nil, "@process:db is not granted to this sandbox; it holds @workspace, @process:web"},
+		{[]string{"web"}, []string{"*"}, nil, "@process:* is not granted"},
+		{nil, []string{"web"}, nil, "@process:web is not granted"},
+	} {
+		s := policy.Subject{Permissions: policy.Permissions{WorkingDir: policy.Home, Processes: tt.held}}
+		got, err := s.Decide(policy.Grants{Processes: tt.asked})
+		if tt.refused != "" {
+			if !errdefs.IsPermissionDenied(err) || !strings.Contains(err.Error(), tt.refused) {
+				t.Errorf("%q of %q: %v", tt.asked, tt.held, err)
+			}
+			continue
+		}
+		if err != nil || !slices.Equal(got.Processes, tt.want) {
+			t.Errorf("%q of %q: %+v, %v", tt.asked, tt.held, got.Processes, err)
+		}
+	}
+	s := policy.Subject{Permissions: policy.Permissions{WorkingDir: policy.Home, Processes: []string{"web", ""}}}
+	if err := s.Check(); err == nil || !strings.Contains(err.Error(), "permissions.processes[1]") {
+		t.Errorf("%v", err)
+	}
+	s.Processes = slices.Repeat([]string{"web"}, 257)
+	if err := s.Check(); err == nil || !strings.Contains(err.Error(), "permissions.processes has 257 names") {
+		t.Errorf("%v", err)
 	}
 }

@@ -4,32 +4,42 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// The tags of a call ("Exec and Durable Process Permissions"). A path follows TagRead and TagWrite.
+// The tags of a call ("Exec and Durable Process Permissions"). A path follows TagRead and TagWrite, and
+// TagProcess the name of a process, or AllProcesses.
 const (
 	TagNetwork   = "@network"
 	TagEvents    = "@events"
 	TagWorkspace = "@workspace"
 	TagRead      = "@read:"
 	TagWrite     = "@write:"
+	TagProcess   = "@process:"
 )
+
+// AllProcesses stands for all processes that the sandbox itself has started.
+const AllProcesses = "*"
+
+// maxProcessName is how many characters a process's name has at most; a longer one names none.
+const maxProcessName = 80
 
 // maxPlaces is how many tags a call may have, and how many directories each list of a sandbox's
 // permissions: each may become a mount, which is compared with all others and verified with a
 // descriptor of its own.
 const maxPlaces = 256
 
-// SplitTag returns which tag it is, and its path as written. kind is empty if it is not a tag.
+// SplitTag returns which tag it is, and its path or name as written. kind is empty if it is not a
+// tag.
 func SplitTag(tag string) (kind, path string) {
 	switch tag {
 	case TagNetwork, TagEvents, TagWorkspace:
 		return tag, ""
 	}
-	for _, kind := range []string{TagRead, TagWrite} {
+	for _, kind := range []string{TagRead, TagWrite, TagProcess} {
 		if path, ok := strings.CutPrefix(tag, kind); ok {
 			return kind, path
 		}
@@ -42,6 +52,8 @@ func SplitTag(tag string) (kind, path string) {
 type Grants struct {
 	Network, Events, Workspace bool
 	Write, Read                []pathmap.ContainerPath
+	// Processes are names of processes whose ports it may reach.
+	Processes []string
 }
 
 // ParseTags returns the grants that a call's tags ask for. A tag's path is absolute: a container
@@ -70,10 +82,13 @@ func ParseTags(tags []string, paths pathmap.Map) (Grants, error) {
 		case TagWrite:
 			path, err := paths.Parse(written)
 			g.Write, faults = append(g.Write, path), appendTag(faults, tag, err)
+		case TagProcess:
+			g.Processes, faults = append(g.Processes, written),
+				appendTag(faults, tag, CheckProcessName(written))
 		default:
 			faults = append(faults,
 				errs.Invalid(
-					"permissions: unknown tag %.200q; the tags are @network, @events, @workspace, @read:/absolute/path and @write:/absolute/path",
+					"permissions: unknown tag %.200q; the tags are @network, @events, @workspace, @read:/absolute/path, @write:/absolute/path and @process:NAME",
 					tag))
 		}
 	}
@@ -81,6 +96,19 @@ func ParseTags(tags []string, paths pathmap.Map) (Grants, error) {
 		return Grants{}, errors.Join(faults...)
 	}
 	return g, nil
+}
+
+// CheckProcessName returns what is wrong with a name of a process, or AllProcesses, as a grant.
+func CheckProcessName(name string) error {
+	switch {
+	case name == "":
+		return errs.Invalid("the name of a process is missing")
+	case utf8.RuneCountInString(name) > maxProcessName:
+		return errs.Invalid("no process has a name of more than %d characters", maxProcessName)
+	case !utf8.ValidString(name) || strings.ContainsRune(name, 0):
+		return errs.Invalid("the name of a process is text without NUL")
+	}
+	return nil
 }
 
 func appendTag(faults []error, tag string, err error) []error {
@@ -98,6 +126,11 @@ func (s Subject) check(g Grants, v View) error {
 	}
 	if g.Events && !s.Events {
 		return s.notHeld(TagEvents, "")
+	}
+	for _, name := range g.Processes {
+		if !s.holdsProcess(name) && !s.holdsProcess(AllProcesses) {
+			return s.notHeld(TagProcess+name, "")
+		}
 	}
 	held := s.everything()
 	if g.Workspace && !(s.writes(held, s.WorkingDir) && v.allows(s.WorkingDir, Writable)) {

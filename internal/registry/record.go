@@ -28,6 +28,8 @@ type record struct {
 	AppID     string        `json:"appId,omitempty"`
 	Mounts    []mountRecord `json:"mounts,omitempty"`
 	SkillsDir string        `json:"skillsDir,omitempty"`
+	// A service that does not know this grants none.
+	Processes []string `json:"processes,omitempty"`
 	// A service that does not know these three runs each call in a container for its grants.
 	Persistent      bool     `json:"persistent,omitempty"`
 	AllowedDomains  []string `json:"allowedDomains,omitempty"`
@@ -64,7 +66,7 @@ func parseRecord(id string, text []byte) (Sandbox, error) {
 func (on record) sandbox() (Sandbox, error) {
 	s := Sandbox{
 		Network: on.Network, Events: on.Events, AppID: on.AppID, SkillsDir: on.SkillsDir,
-		Persistent: on.Persistent, Domains: on.AllowedDomains,
+		Processes: on.Processes, Persistent: on.Persistent, Domains: on.AllowedDomains,
 		Presets: on.PackageManagers, Token: on.Token, Paused: on.Paused, CreatedAt: on.CreatedAt, UpdatedAt: on.UpdatedAt,
 	}
 	var faults [6]error
@@ -105,7 +107,7 @@ func newRecord(s Sandbox) record {
 	on := record{
 		Version: recordVersion, ID: s.ID.String(), UserID: s.User.String(),
 		WorkingDir: s.WorkingDir.String(), Network: s.Network, Events: s.Events, AppID: s.AppID,
-		SkillsDir: s.SkillsDir, Persistent: s.Persistent, AllowedDomains: s.Domains,
+		SkillsDir: s.SkillsDir, Processes: s.Processes, Persistent: s.Persistent, AllowedDomains: s.Domains,
 		PackageManagers: s.Presets, Token: s.Token, Paused: s.Paused,
 		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
 	}

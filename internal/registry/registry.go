@@ -26,9 +26,10 @@ type Sandbox struct {
 	ID         ids.Sandbox
 	User       ids.User
 	WorkingDir pathmap.ContainerPath
-	// WriteDirs, ReadDirs, Network, Events and AppID are the other permissions.
+	// WriteDirs, ReadDirs, Network, Events, Processes and AppID are the other permissions.
 	WriteDirs, ReadDirs []pathmap.ContainerPath
 	Network, Events     bool
+	Processes           []string
 	AppID               string
 	Mounts              []Mount
 	SkillsDir           string // on the host; empty for none
@@ -115,7 +116,7 @@ func (s Sandbox) PolicyPermissions() policy.Permissions {
 	app, _ := policy.ParseAppID(s.AppID) // it was parsed when it was registered
 	return policy.Permissions{
 		WorkingDir: s.WorkingDir, WriteDirs: s.WriteDirs, ReadDirs: s.ReadDirs,
-		Network: s.Network, Events: s.Events, AppID: app,
+		Network: s.Network, Events: s.Events, Processes: s.Processes, AppID: app,
 	}
 }
 
@@ -126,7 +127,7 @@ func (s Sandbox) same(other Sandbox) bool {
 		s.Network == other.Network && s.Events == other.Events && s.AppID == other.AppID &&
 		slices.Equal(s.Mounts, other.Mounts) && s.SkillsDir == other.SkillsDir &&
 		s.Persistent == other.Persistent &&
-		slices.Equal(s.Domains, other.Domains) &&
+		slices.Equal(s.Processes, other.Processes) && slices.Equal(s.Domains, other.Domains) &&
 		slices.Equal(s.Presets, other.Presets)
 }
 

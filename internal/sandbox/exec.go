@@ -138,12 +138,13 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out session.O
 	if err != nil {
 		return Result{}, err
 	}
-	command.Prepare = func(ctx context.Context) error {
+	command.Prepare = func(ctx context.Context, in *session.Session) (func(), error) {
 		leaveTmp, err := s.planner.MakeTmpHome(ctx, p, s.runner, s.token)
-		if err == nil {
-			leaveTmp() // the command's own container has it
+		if err != nil {
+			return nil, err
 		}
-		return err
+		leaveTmp() // the command's own container has it
+		return s.offers.Enter(ctx, in, p.Spec.User, p.Spec.Reaches), nil
 	}
 	command.Token = s.token
 	command.Env = p.Environment(terminalVariables(r), r.Env, r.Secrets)
@@ -174,8 +175,9 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out session.O
 	ended.Refused, ended.MoreRefused = refused.end()
 	if ended.Failed() {
 		s.explain(ctx, &ended, watch, p, refused != nil)
-		if text, _ := watch.last.text(); s.runsElsewhere(box) {
-			ended.Hints = append(ended.Hints, hints.OwnLocalhost(text)...)
+		if reason, is := s.runsElsewhere(box, p.Spec.Reaches); is {
+			text, _ := watch.last.text()
+			ended.Hints = append(ended.Hints, hints.OwnLocalhost(text, reason)...)
 		}
 	}
 	if ended.Exhausted != nil {

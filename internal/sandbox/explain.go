@@ -19,6 +19,8 @@ type Explanation struct {
 	Home, HomeWhy string
 	// Network and Events say what the call reaches beyond files.
 	Network, Events string
+	// Processes are the tags of processes whose ports it reaches.
+	Processes []string
 	// Fingerprint identifies the container; Warm says that it is running.
 	Fingerprint string
 	Warm        bool
@@ -70,6 +72,9 @@ func explanation(p plan.Plan) Explanation {
 	}
 	if p.Decision.Events {
 		e.Events = "the caller's control socket at " + rootfs.EventsPath
+	}
+	for _, process := range p.Decision.Processes {
+		e.Processes = append(e.Processes, policy.TagProcess+process.Name)
 	}
 	return e
 }

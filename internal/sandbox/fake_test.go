@@ -53,9 +53,11 @@ func (f *fakeExecutor) Run(ctx context.Context, spec dockerexec.Spec, c warm.Com
 		return f.runIn(ctx, spec, c)
 	}
 	if c.Prepare != nil {
-		if err := c.Prepare(ctx); err != nil {
+		done, err := c.Prepare(ctx, nil)
+		if err != nil {
 			return warm.Result{}, err
 		}
+		defer done()
 	}
 	if f.run == nil {
 		f.t.Errorf("started %+v", c)

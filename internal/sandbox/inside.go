@@ -2,7 +2,7 @@ package sandbox
 
 import (
 	"context"
-	"slices"
+	"fmt"
 	"time"
 
 	"github.com/daycare-run/sandbox/dockerexec"
@@ -117,14 +117,28 @@ func (s *Service) runInside(ctx context.Context, box Sandbox, r Request, out ses
 }
 
 // runsElsewhere reports whether a server of the user may run in another container: a process, or
-// whatever runs in the sandbox itself.
-func (s *Service) runsElsewhere(box Sandbox) bool {
-	if slices.ContainsFunc(s.processes.List(box.User.String()), func(r process.Record) bool {
-		return r.Status == process.Running
-	}) {
-		return true
+// whatever runs in the sandbox itself. The reason says why a call does not find it that reaches
+// processes; it is empty for one that reaches none.
+func (s *Service) runsElsewhere(box Sandbox, reaches []dockerexec.Reach) (reason string, is bool) {
+	for _, r := range s.processes.List(box.User.String()) {
+		if r.Status != process.Running {
+			continue
+		}
+		is = true
+		switch {
+		case !r.ReachedBy(reaches):
+		case r.InSandbox:
+			return fmt.Sprintf("process %q runs inside its sandbox, and only a call in that sandbox reaches its ports",
+				r.Name), true
+		default:
+			reason = "the processes that this call reaches do not listen there"
+		}
 	}
-	return box.Persistent && s.persistent != nil && s.persistent.Runs(box)
+	if reason == "" && len(reaches) > 0 {
+		reason = "no process that this call reaches runs"
+	}
+	return reason, is || len(reaches) > 0 ||
+		box.Persistent && s.persistent != nil && s.persistent.Runs(box)
 }
 
 // explain adds to the result of a failed command what its output and its limits tell.

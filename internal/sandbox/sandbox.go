@@ -89,6 +89,7 @@ type Service struct {
 	runner     Runner
 	executor   Executor
 	processes  *process.Manager
+	offers     *process.Offers
 	pool       *Pool                 // nil for none
 	persistent *persistent.Sandboxes // nil for none
 	trash      *hostfs.Trash
@@ -122,7 +123,7 @@ func New(cfg Config, of Parts) *Service {
 		Files:   files.New(of.Planner, of.Executor, of.Runner),
 		View:    process.NewView(of.Processes, of.Planner.Sandboxes()),
 		planner: of.Planner, runner: of.Runner, executor: of.Executor,
-		processes: of.Processes, persistent: of.Persistent, pool: of.Pool, trash: of.Trash,
+		processes: of.Processes, offers: process.NewOffers(of.Processes), persistent: of.Persistent, pool: of.Pool, trash: of.Trash,
 		settings: &atomic.Pointer[Config]{}, loaded: &atomic.Pointer[Loaded]{},
 		outputs:  &outputs{all: map[uint64]*lastOutput{}},
 		detached: attach.NewStore[Result](attach.Config{Quotas: cfg.Quotas, Keep: keepDetached}),
@@ -181,6 +182,7 @@ type Registration struct {
 	WorkingDir          string
 	WriteDirs, ReadDirs []string
 	Network, Events     bool
+	Processes           []string
 	AppID               string // empty for an agent that is no app
 	Mounts              []MountRequest
 	SkillsDir           string // on the host, below one of allowedMountRoots; empty for none

@@ -94,7 +94,8 @@ func TestAHomeInTmpIsMadeInTheCommandsContainer(t *testing.T) {
 		if c.Prepare == nil {
 			t.Fatal("nothing is prepared in its container")
 		}
-		err := c.Prepare(ctx)
+		done, err := c.Prepare(ctx, nil)
+		defer done()
 		if home, err := os.Stat(filepath.Join(executor.tmp, "home")); err != nil || !home.IsDir() {
 			t.Errorf("it has no home: %v", err)
 		}

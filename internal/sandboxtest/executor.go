@@ -30,9 +30,11 @@ type Executor struct {
 func (e Executor) Run(ctx context.Context, spec dockerexec.Spec, c warm.Command,
 	out session.Output) (warm.Result, error) {
 	if c.Prepare != nil {
-		if err := c.Prepare(ctx); err != nil {
+		done, err := c.Prepare(ctx, nil) // without a session no ports are offered
+		if err != nil {
 			return warm.Result{}, err
 		}
+		defer done()
 	}
 	if e.RunFunc != nil {
 		return e.RunFunc(ctx, spec, c, out)

@@ -161,3 +161,8 @@ func (r *Runner) Discard(p process.Record) error { return os.RemoveAll(r.Dir(p))
 func (r *Runner) Dial(context.Context, process.Instance, int) (process.Conn, error) {
 	return nil, errors.New("nobody listens")
 }
+
+// Ports implements process.Runner.
+func (r *Runner) Ports(context.Context, process.Instance, func([]int) bool) error {
+	return process.ErrInside
+}

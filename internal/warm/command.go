@@ -15,8 +15,9 @@ type Command struct {
 	// call.
 	Token quota.Token
 	// Prepare is called with each container that the command gets, once that is ready and before
-	// Started. After an error, which is Run's, the command does not start. It may be nil.
-	Prepare func(context.Context) error
+	// Started, with the container's session. After an error, which is Run's, the command does not
+	// start. Otherwise done is called when the command has ended. It may be nil.
+	Prepare func(context.Context, *session.Session) (done func(), err error)
 	// Started is called once the container is ready, just before the command starts; it may be nil.
 	Started func()
 	session.Command

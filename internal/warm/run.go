@@ -52,9 +52,11 @@ func (r *Runner) runOnce(
 	}
 	defer r.release(c)
 	if command.Prepare != nil {
-		if err := command.Prepare(ctx); err != nil {
+		done, err := command.Prepare(ctx, c.Session())
+		if err != nil {
 			return Result{Waited: waited}, err
 		}
+		defer done()
 	}
 	end, err := c.Command(ctx)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
@@ -49,20 +50,22 @@ func TestACommandPreparesInItsOwnContainer(t *testing.T) {
 		e := engine.serve()
 		defer e.stop()
 		engine.run(t, e, "alice")
-		spec, prepared := engine.spec("alice"), false
+		spec, prepared, ended := engine.spec("alice"), false, false
 		spec.Passwd = "another"
 		command := aCommand
-		command.Prepare = func(ctx context.Context) error {
+		command.Prepare = func(ctx context.Context, in *session.Session) (func(), error) {
 			_, release, err := e.Tmp(ctx, spec, command.Token, true)
-			if prepared = err == nil; prepared {
+			if prepared = err == nil && in != nil; err == nil {
 				release()
 			}
-			return err
+			return func() { ended = true }, err
 		}
-		if _, err := e.Run(t.Context(), spec, command, discard); err != nil || !prepared {
-			t.Errorf("prepared %t, %v", prepared, err)
+		if _, err := e.Run(t.Context(), spec, command, discard); err != nil || !prepared || !ended {
+			t.Errorf("prepared %t, ended %t, %v", prepared, ended, err)
 		}
-		command.Prepare = func(context.Context) error { return errors.New("no") }
+		command.Prepare = func(context.Context, *session.Session) (func(), error) {
+			return nil, errors.New("no")
+		}
 		command.Started = func() { t.Error("started") }
 		if _, err := e.Run(t.Context(), spec, command, discard); err == nil || err.Error() != "no" {
 			t.Errorf("not prepared, and %v", err)

@@ -1279,6 +1279,11 @@ export interface components {
              */
             events?: boolean;
             /**
+             * @description The names that `@process:` may have: of the user's processes, whichever sandbox starts them, or `*`
+             *     for all that this sandbox starts.
+             */
+            processes?: string[];
+            /**
              * @description Makes the sandbox that of an app, whose directory is `apps/<appId>` in the workspace: it can read
              *     that directory, write to `data` in it, and sees no other app. Absent or empty for none.
              */
@@ -1885,6 +1890,8 @@ export interface components {
             network: string;
             /** @description What the call reaches of the caller's control socket. */
             events: string;
+            /** @description The tags of the processes whose ports the call reaches. */
+            processes?: string[];
             /** @description The container's fingerprint, as in a Container. */
             fingerprint: string;
             /** @description Whether the container is ready. */

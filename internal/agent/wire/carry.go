@@ -23,9 +23,19 @@ type (
 // RequestPort asks the agent to connect a stream to a TCP port of the container's own loopback, and
 // waits for the answer.
 func RequestPort(stream io.ReadWriter, port int) error {
-	if err := WriteMessage(stream, kindDial, dial{port}); err != nil {
+	if err := WritePort(stream, port); err != nil {
 		return err
 	}
+	return ReadAnswer(stream)
+}
+
+// WritePort asks the peer to connect a stream to a TCP port.
+func WritePort(stream io.Writer, port int) error {
+	return WriteMessage(stream, kindDial, dial{port})
+}
+
+// ReadAnswer waits until the peer has connected a stream to a port.
+func ReadAnswer(stream io.Reader) error {
 	var answer dialed
 	if err := ReadMessage(stream, kindDialed, &answer); err != nil {
 		return err
@@ -38,12 +48,30 @@ func RequestPort(stream io.ReadWriter, port int) error {
 
 // ReadPort reads which port a stream is to be connected to.
 func ReadPort(stream io.Reader) (int, error) {
+	port, _, err := readDial(stream, false)
+	return port, err
+}
+
+// ReadWish is ReadPort where the peer may also ask for the ports at which programs listen.
+func ReadWish(stream io.Reader) (port int, list bool, _ error) { return readDial(stream, true) }
+
+func readDial(stream io.Reader, mayList bool) (port int, list bool, _ error) {
+	kind, length, err := ReadHeader(stream)
+	if err != nil {
+		return 0, false, err
+	}
+	if kind == KindPorts && mayList {
+		return 0, true, DecodeMessage(stream, length, &ports{})
+	}
+	if kind != kindDial {
+		return 0, false, fmt.Errorf("frame of kind %d where kind %d was expected", kind, kindDial)
+	}
 	var asked dial
-	err := ReadMessage(stream, kindDial, &asked)
+	err = DecodeMessage(stream, length, &asked)
 	if err == nil && (asked.Port < 1 || asked.Port > math.MaxUint16) {
 		err = errors.New("no such port")
 	}
-	return asked.Port, err
+	return asked.Port, false, err
 }
 
 // AnswerPort says that a stream is connected, or why it is not.

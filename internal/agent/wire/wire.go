@@ -22,6 +22,19 @@
 //	service to agent:  a Dial frame; then, once Dialed has come, Data frames, and an End frame
 //	agent to service:  a Dialed frame, then Data frames, and an End frame
 //
+// or, if it begins with a Ports frame, it tells at which ports programs of the container listen:
+//
+//	agent to service:  a Ports frame, and another one with each change
+//
+// In the first mode the agent also listens in the place of programs elsewhere. That takes one stream
+// that begins with a Start that has Offer, as long as that is wanted:
+//
+//	service to agent:  a Ports frame with all ports, and another one with each change
+//	agent to service:  for each, a Ports frame with those at which it listens
+//
+// and one stream for each connection, which begins with a Start that has Accept. Then both ends have
+// changed their parts: once a program has connected, the agent sends a Dial frame.
+//
 // What arrives from a container is a tenant's input: every frame is bounded before it is read.
 package wire
 
@@ -41,7 +54,7 @@ import (
 // with those of the second mode: containers of durable processes keep the agent that they were made
 // with.
 const (
-	Version        = 7
+	Version        = 8
 	ForwardVersion = 1
 )
 
@@ -66,6 +79,8 @@ const (
 	KindRequest Kind = 12
 	KindAnswer  Kind = 13
 	KindEntry   Kind = 14
+
+	KindPorts Kind = 15
 )
 
 // HeaderSize is the length of a frame's header: the kind, then the payload's length as three
@@ -123,6 +138,10 @@ type Start struct {
 	// LookUp asks for no command, but for paths to be looked up as the commands' user. The Exit
 	// comes when that is done.
 	LookUp []string `json:"lookUp,omitempty"`
+	// Offer asks for no command, but for the agent to listen at ports, and Accept for one connection
+	// to those.
+	Offer  bool `json:"offer,omitempty"`
+	Accept bool `json:"accept,omitempty"`
 }
 
 // Fault says which part of a Start could not be carried out.
@@ -280,7 +299,7 @@ func largest(kind Kind) int {
 		return maxMessage
 	case KindEntry:
 		return MaxEntry
-	case kindDial, kindDialed:
+	case kindDial, kindDialed, KindPorts:
 		return maxDial
 	case KindSpooled:
 		return spooledSize

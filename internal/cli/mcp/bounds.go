@@ -14,7 +14,7 @@ import (
 // Bounds are what calls may ask for. This package refuses what exceeds them; the service refuses
 // what the sandbox does not hold.
 type Bounds struct {
-	// Grants are tags: @workspace, @network, @events, @write:/path, @read:/path.
+	// Grants are tags: @workspace, @network, @events, @write:/path, @read:/path, @process:NAME.
 	Grants []string
 	// Held reports whether Grants are what a registered sandbox holds, which no flag of this server
 	// extends.
@@ -30,7 +30,11 @@ type Bounds struct {
 	WorkingDir, Home string
 }
 
-func (b Bounds) has(tag string) bool { return slices.Contains(b.Grants, tag) }
+func (b Bounds) has(tag string) bool {
+	kind, _ := policy.SplitTag(tag)
+	return slices.Contains(b.Grants, tag) ||
+		kind == policy.TagProcess && slices.Contains(b.Grants, kind+policy.AllProcesses)
+}
 
 // free reports whether calls may name any domain.
 func (b Bounds) free() bool { return b.Domains.IsZero() && len(b.PackageManagers) == 0 }

@@ -48,6 +48,7 @@ type fakeRunner struct {
 	onRemove    func(Instance) error
 	onExit      func(Instance) error
 	onDial      func(Instance, int) (Conn, error)
+	onPorts     func(context.Context, Instance, func([]int) bool) error
 	readiness   Readiness
 	notice      string // of each start
 }
@@ -103,6 +104,13 @@ func (f *fakeRunner) Dial(_ context.Context, i Instance, port int) (Conn, error)
 	onDial := f.onDial
 	f.mu.Unlock()
 	return onDial(i, port)
+}
+
+func (f *fakeRunner) Ports(ctx context.Context, i Instance, each func([]int) bool) error {
+	f.mu.Lock()
+	onPorts := f.onPorts
+	f.mu.Unlock()
+	return onPorts(ctx, i, each)
 }
 
 func (f *fakeRunner) Start(ctx context.Context, r Record, secrets map[string]string, _ *plan.Plan) (Instance, error) {

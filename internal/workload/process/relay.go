@@ -20,7 +20,9 @@ func (o *owner) serve(listener *net.TCPListener, port int, log zerolog.Logger) {
 		case err == nil && o.take():
 			o.work.Go(func() {
 				defer o.give()
-				o.relay(conn, port, log)
+				outside := fromHost{conn}
+				_ = conn.SetLinger(0)
+				o.relay(outside, func() (Conn, error) { return o.dial(o.ctx, port) }, log)
 			})
 		case err == nil:
 			_ = conn.SetLinger(0)
@@ -69,24 +71,32 @@ func (o *owner) pause(d time.Duration) bool {
 }
 
 // relay carries one connection. A connection that reaches no program is broken, as if nothing
-// listened, and so is one whose service ends: until both directions have ended well, closing it
-// makes the kernel break it.
-func (o *owner) relay(outside *net.TCPConn, port int, log zerolog.Logger) {
-	_ = outside.SetLinger(0)
-	inside, err := o.dial(o.ctx, port)
+// listened, and so is one whose service ends.
+func (o *owner) relay(outside Conn, dial func() (Conn, error), log zerolog.Logger) {
+	inside, err := dial()
 	if err != nil {
-		log.Debug().Err(err).Msg("cannot connect to the program behind an exposed port")
-		_ = outside.Close()
+		log.Debug().Err(err).Msg("cannot connect to the program behind a port")
+		outside.Abort()
 		return
 	}
 	abort := func() {
-		_ = outside.Close()
+		outside.Abort()
 		inside.Abort()
 	}
 	defer context.AfterFunc(o.ctx, abort)()
 	if relay.Both(inside, outside, abort) {
-		_ = outside.SetLinger(-1)
 		_ = inside.Close()
+		_ = outside.Close()
 	}
-	_ = outside.Close()
 }
+
+// fromHost is a connection of a program of the host. Until both directions have ended well, closing
+// it makes the kernel break it: that is what the end of the service does.
+type fromHost struct{ *net.TCPConn }
+
+func (c fromHost) Close() error {
+	_ = c.SetLinger(-1)
+	return c.TCPConn.Close()
+}
+
+func (c fromHost) Abort() { _ = c.TCPConn.Close() }

@@ -38,6 +38,10 @@ type Runner interface {
 	Readiness(r Record) Readiness
 	// Dial connects to a TCP port of an instance's own loopback.
 	Dial(ctx context.Context, i Instance, port int) (Conn, error)
+	// Ports passes on at which TCP ports of an instance's own loopback it listens, at once and with
+	// each change, until each returns false, ctx ends or the instance does. The error is ErrInside
+	// if it runs inside its sandbox.
+	Ports(ctx context.Context, i Instance, each func([]int) bool) error
 	// Dir returns the directory on the host that holds the log of one process, and nothing else.
 	// The process may write to that directory, but not to those above it.
 	Dir(r Record) string

@@ -41,6 +41,7 @@ type processExecutor interface {
 	PauseDetached(ctx context.Context, id string) error
 	ResumeDetached(ctx context.Context, id string) error
 	DialProcess(ctx context.Context, id string, port int) (session.PortConn, error)
+	ProcessPorts(ctx context.Context, id string, each func([]int) bool) error
 }
 
 // Runner runs durable processes as calls are run, with what their sandboxes hold when they start.
@@ -276,4 +277,13 @@ func (r *Runner) Dial(ctx context.Context, i process.Instance, port int) (proces
 		return r.executor.DialProcess(ctx, container, port)
 	}
 	return r.executor.DialProcess(ctx, i.Container, port)
+}
+
+// Ports implements process.Runner. The ports of a process that runs inside its sandbox are not told:
+// they could be those of anything else there.
+func (r *Runner) Ports(ctx context.Context, i process.Instance, each func([]int) bool) error {
+	if _, inside := i.Inside(); inside {
+		return process.ErrInside
+	}
+	return r.executor.ProcessPorts(ctx, i.Container, each)
 }

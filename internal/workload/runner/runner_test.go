@@ -94,6 +94,10 @@ func (f *fakeProcesses) DialProcess(context.Context, string, int) (session.PortC
 	return session.PortConn{}, errors.New("nobody listens")
 }
 
+func (f *fakeProcesses) ProcessPorts(context.Context, string, func([]int) bool) error {
+	return errors.New("nobody listens")
+}
+
 // What is to be run lies in the process's folder, for its user alone, and is taken away when nothing reads
 // it; what is there already leads nowhere.
 func TestRunnerLaysTheLaunch(t *testing.T) {

@@ -1,0 +1,195 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/daycare-run/sandbox/api/types"
+)
+
+// listens serves the same answer at addresses and ports, and says what it was asked.
+func listens(answer string, at ...string) []string {
+	return append([]string{"node", "-e", `const [answer, ...at] = process.argv.slice(1)
+for (const each of at) {
+	const [host, port] = each.split(/:(?=\d+$)/)
+	require("http").createServer((request, response) => {
+		let n = 0
+		request.on("data", piece => n += piece.length)
+		request.on("end", () => response.end(answer + " " + request.url + " " + n))
+	}).listen(+port, host || undefined)
+}`, answer}, at...)
+}
+
+// reaching is a call with @process tags.
+func reaching(command string, names ...string) types.Exec {
+	e := types.Exec{Command: command, Permissions: []string{}, TimeoutMs: unhurried}
+	for _, name := range names {
+		e.Permissions = append(e.Permissions, "@process:"+name)
+	}
+	return e
+}
+
+// asksAt asks at a port of localhost, again while nobody listens there.
+func asksAt(port int) string {
+	return fmt.Sprintf("curl -sS --retry 60 --retry-delay 1 --retry-connrefused localhost:%d/x", port)
+}
+
+// A call with the tag of a process reaches its ports at localhost, without a network. Nobody else does.
+func TestPortsOfAProcess(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		const user, other = "reacher", "reacher-other"
+		l.registerAs(t, user, types.Registration{UserID: user, Permissions: types.Permissions{Processes: []string{"web", "*"}}})
+		l.registerAs(t, user+"-2", types.Registration{UserID: user, Permissions: types.Permissions{Processes: []string{"*"}}})
+		l.registerAs(t, user+"-3", types.Registration{UserID: user})
+		l.registerAs(t, other, types.Registration{UserID: other, Permissions: types.Permissions{Processes: []string{"web", "*"}}})
+		web := l.startProcess(t, user, types.StartProcess{Name: "web", Permissions: []string{}, KeepAlive: true,
+			Argv: listens("web", ":8000", "127.0.0.1:8001", "0.0.0.0:8002")})
+		l.startProcess(t, user+"-3", types.StartProcess{Name: "api", Permissions: []string{}, Argv: listens("api", ":8001", ":8010")})
+
+		said := func(id string, e types.Exec, want string) {
+			t.Helper()
+			if out := l.run(t, id, e); out.Failed || out.Stdout != want {
+				t.Errorf("%s, %q: %s %q %.500q, want %q", id, e.Permissions, exitText(out), out.Stdout, out.Stderr, want)
+			}
+		}
+		for _, port := range []int{8000, 8001, 8002} {
+			said(user, reaching(asksAt(port), "web"), "web /x 0")
+		}
+		said(user, reaching("head -c 3000000 /dev/zero | curl -sS --data-binary @- -H Expect: localhost:8000/put", "web"), "web /put 3000000")
+		said(user, reaching("(for i in $(seq 20); do curl -sS localhost:8000/$i & done; wait) | grep -o web | wc -l", "web"), "20\n")
+		said(user, reaching(asksAt(8000), "*"), "web /x 0")
+		said(user, reaching("ip -br addr 2>/dev/null | grep -v ^lo; cat /proc/net/route | wc -l", "web"), "1\n")
+
+		// Without the tag, by another sandbox, by another user.
+		for name, refused := range map[string]struct {
+			id   string
+			exec types.Exec
+			says string
+		}{
+			"not held":         {user + "-3", reaching("true", "web"), "@process:web is not granted to this sandbox"},
+			"none held":        {user + "-3", reaching("true", "*"), "@process:* is not granted to this sandbox"},
+			"no name":          {user, types.Exec{Command: "true", Permissions: []string{"@process:"}}, "permissions"},
+			"not by processes": {user, types.Exec{Command: "true", Permissions: []string{"@process:api", "@process"}}, "permissions"},
+		} {
+			if _, err := l.client.Exec(t.Context(), refused.id, refused.exec); err == nil || !strings.Contains(err.Error(), refused.says) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if _, err := l.client.StartProcess(t.Context(), user, types.StartProcess{Command: "true", Permissions: []string{"@process:web"}}); kindOf(err) != types.Invalid ||
+			!strings.Contains(err.Error(), "one persistent sandbox") {
+			t.Errorf("a process of its own: %v", err)
+		}
+		closed := func(id string, e types.Exec, says string) {
+			t.Helper()
+			e.Command = "curl -sS --max-time 20 localhost:8000/x"
+			out := l.run(t, id, e)
+			if !out.Failed || out.Stdout != "" {
+				t.Errorf("%s, %q: %q", id, e.Permissions, out.Stdout)
+			}
+			if says != "" && (len(out.Hints) != 1 || !strings.Contains(out.Hints[0].Message, says)) {
+				t.Errorf("%s, %q is told %+v", id, e.Permissions, out.Hints)
+			}
+		}
+		closed(user, types.Exec{Permissions: []string{}}, "ask for @process:NAME")
+		closed(user, reaching("", "api"), "") // held as its own alone, and another sandbox has started it
+		closed(user+"-2", reaching("", "*"), "no process that this call reaches runs")
+		closed(other, reaching("", "web"), "no process that this call reaches runs")
+
+		// A server that begins while the call waits is reached, and so is one that was started again.
+		done := make(chan types.Output, 1)
+		go func() {
+			out, _ := l.client.Exec(t.Context(), user, reaching(""+asksAt(8020), "*"))
+			done <- out
+		}()
+		late := l.startProcess(t, user, types.StartProcess{Name: "late", Permissions: []string{}, Argv: listens("late", ":8020")})
+		if out := <-done; out.Stdout != "late /x 0" {
+			t.Errorf("the late one: %+v", out)
+		}
+		if _, err := l.client.StopProcess(t.Context(), user, late.ID, ""); err != nil {
+			t.Error(err)
+		}
+		for _, c := range l.processContainersOf(t, user) {
+			if c.Labels["run.daycare.sandbox.process"] == web.ID {
+				l.inside(t, c.ID, "sh", "-c", "pkill -KILL -f '[a]gent forward'")
+				l.inside(t, c.ID, "pkill", "-KILL", "-f", "[c]reateServer")
+			}
+		}
+		eventually(t, "it was started again", func() bool { return l.process(t, user, web.ID).RestartCount > 0 })
+		said(user, reaching(asksAt(8000), "web"), "web /x 0")
+
+		// What a call leaves running has nothing, and a port that the call itself has is its own.
+		said(user, reaching("python3 -c 'import socket; s = socket.create_server((\"127.0.0.1\", 8000))' 2>&1 | grep -o 'in use'", "web"), "in use\n")
+		said(user, reaching("python3 -c 'import socket; s = socket.create_server((\"127.0.0.1\", 8000)); print(1)'"), "1\n")
+	})
+}
+
+// A process that takes each connection and says nothing, and calls that open many, cost themselves alone.
+func TestAFloodToAProcess(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		const user, bystander = "flooding", "flooded-beside"
+		l.registerAs(t, user, types.Registration{UserID: user, Permissions: types.Permissions{Processes: []string{"*"}}})
+		l.registerAs(t, bystander, types.Registration{UserID: bystander, Permissions: types.Permissions{Processes: []string{"*"}}})
+		silent := `import socket, time
+all = [socket.create_server(("127.0.0.1", p), backlog=200) for p in range(9000, 9200)]
+kept = []
+while True: kept.append(all[0].accept())`
+		l.startProcess(t, user, types.StartProcess{Name: "silent", Permissions: []string{}, Argv: []string{"python3", "-c", silent}})
+		l.startProcess(t, bystander, types.StartProcess{Name: "web", Permissions: []string{}, Argv: listens("web", ":8000")})
+		var calls sync.WaitGroup
+		for range 2 {
+			calls.Go(func() {
+				out := l.run(t, user, reaching(`python3 -c 'if 1:
+	import socket, time
+	all = []
+	for i in range(300):
+		s = socket.socket(); s.setblocking(False); s.connect_ex(("127.0.0.1", 9000)); all.append(s)
+	time.sleep(5); print("done")'`, "silent"))
+				if out.Stdout != "done\n" {
+					t.Errorf("%s %q %.500q", exitText(out), out.Stdout, out.Stderr)
+				}
+			})
+		}
+		if out := l.run(t, bystander, reaching(asksAt(8000), "web")); out.Stdout != "web /x 0" {
+			t.Errorf("beside it: %s %q %.500q", exitText(out), out.Stdout, out.Stderr)
+		}
+		calls.Wait()
+		if out := l.run(t, user, reaching("true", "silent")); out.Failed {
+			t.Errorf("after it: %+v", out)
+		}
+	})
+}
+
+// A proxy that runs as a process with a network is a way out for a call that was granted it, to the names of the process;
+// for others it is not.
+func TestAProxyAsAProcess(t *testing.T) {
+	eachOutside(t, func(t *testing.T, l *lab, w *world) {
+		const user = "deputy"
+		l.registerAs(t, user, types.Registration{UserID: user, Permissions: types.Permissions{Network: true, Processes: []string{"proxy"}}})
+		own := w.origin(t)
+		name, denied := w.name(t, "through", own), w.name(t, "not-through", own)
+		l.startProcess(t, user, types.StartProcess{Name: "proxy", Permissions: []string{"@network"}, AllowedDomains: []string{name},
+			Argv: []string{"node", "-e", `const http = require("http")
+http.createServer((asked, answer) => http.get(asked.url, got => got.pipe(answer)).on("error", () => answer.writeHead(502).end())).listen(3128)`}})
+		ask := func(name string) string {
+			return "curl -sS --fail --max-time 30 --retry 30 --retry-connrefused --retry-delay 1 -x http://localhost:3128 http://" + name + "/hello"
+		}
+		if out := l.run(t, user, reaching(ask(name), "proxy")); out.Stdout != "hello from "+name+"\n" {
+			t.Errorf("with the tag: %s %q %.300q", exitText(out), out.Stdout, out.Stderr)
+		}
+		if out := l.run(t, user, reaching(ask(denied), "proxy")); !out.Failed || out.Stdout != "" || w.DNS.Asked(denied) != 0 {
+			t.Errorf("beyond the names of the process: %q", out.Stdout)
+		}
+		sent := len(w.arrivals(name))
+		for what, e := range map[string]types.Exec{
+			"without a tag":  {Permissions: []string{}},
+			"with a network": {Permissions: []string{"@network"}, AllowedDomains: []string{denied}},
+		} {
+			e.Command = strings.ReplaceAll(ask(name), " --retry 30 --retry-connrefused", "")
+			if out := l.run(t, user, e); !out.Failed || out.Stdout != "" || len(w.arrivals(name)) != sent {
+				t.Errorf("%s: %q", what, out.Stdout)
+			}
+		}
+	})
+}
