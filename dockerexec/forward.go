@@ -51,15 +51,11 @@ func (e *Executor) ProcessPorts(ctx context.Context, id string, each func([]int)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(e.ctx, func() { cancel(context.Cause(e.ctx)) })()
-	c := e.runningDetached(id)
-	if c == nil {
-		return fmt.Errorf("the process does not run: %w", cerrdefs.ErrNotFound)
-	}
-	agent, err := e.agentOf(ctx, c, &c.ports, session.Forward)
+	stream, err := e.AskPersistent(ctx, id)
 	if err != nil {
-		return e.explain(err)
+		return err
 	}
-	return agent.Ports(ctx, each)
+	return session.Ports(ctx, stream, each)
 }
 
 // explain is engine.Explain, except that life.ErrPaused stays what it is: callers resume the

@@ -165,7 +165,7 @@ func (s Spec) mounts(spoolFile string, prepared Prepared, net networks.Wiring) [
 		tmpfs("/var/tmp", p.Limits.VarTmp, "1777", "exec"),
 		tmpfs("/run", p.Limits.Run, "755", "noexec"),
 	}
-	if s.Persistent != "" {
+	if s.Persistent != "" || s.Process.ID != "" {
 		mounts = append(mounts, tmpfs(control.SocketDir, socketDirSize, "700", "noexec",
 			fmt.Sprint("uid=", creds.Agent(s.UID)), fmt.Sprint("gid=", s.GID)))
 	}

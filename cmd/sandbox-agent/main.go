@@ -65,7 +65,7 @@ func run(args []string) (code int, err error) {
 	}
 	switch args[0] {
 	case "process":
-		return agent.RunProcess(launch.Dir, commands.UID, score)
+		return agent.RunProcess(launch.Dir, control.SocketPath, commands.UID, score)
 	case "session":
 		if err := agent.Serve(commands.UID, score); err != nil || os.Getpid() != 1 {
 			return exitCode(err)

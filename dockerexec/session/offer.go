@@ -6,6 +6,7 @@ import (
 
 	"github.com/libp2p/go-yamux/v5"
 
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
@@ -94,20 +95,17 @@ func (a Arrival) Answer() error {
 	return a.Stream.SetDeadline(time.Time{})
 }
 
-// Ports asks an agent of mode Forward at which ports programs of the container listen, and passes
-// them on: at once, and with each change. They are as good as the agent. It blocks until each
-// returns false, ctx ends, or the agent's answers do; an agent of before cannot tell.
-func (a *Agent) Ports(ctx context.Context, each func([]int) bool) error {
-	stream, err := openStream(ctx, a.mux)
-	if err != nil {
-		return err
-	}
+// Ports asks on a stream to a container's first process at which ports programs there listen, and
+// passes them on: at once, and with each change. They are as good as the agent. It blocks until each
+// returns false, ctx ends, or the agent's answers do; an agent of before cannot tell. It closes the
+// stream.
+func Ports(ctx context.Context, stream control.Stream, each func([]int) bool) error {
 	defer abort(stream)
 	defer context.AfterFunc(ctx, func() { _ = stream.SetDeadline(time.Unix(1, 0)) })()
 	if err := stream.SetDeadline(time.Now().Add(dialLimit)); err != nil {
 		return err
 	}
-	if err := wire.WritePorts(stream, nil); err != nil {
+	if err := wire.WriteMessage(stream, wire.KindRequest, control.Request{Do: control.Ports}); err != nil {
 		return err
 	}
 	for {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/libp2p/go-yamux/v5"
 
+	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
@@ -121,8 +122,9 @@ func TestPortsThatAnAgentTells(t *testing.T) {
 			for range 2 {
 				stream, err := agent.mux.AcceptStream()
 				agent.must(err)
-				if _, list, err := wire.ReadWish(stream); !list || err != nil {
-					t.Errorf("%t, %v", list, err)
+				var r control.Request
+				if err := wire.ReadMessage(stream, wire.KindRequest, &r); r.Do != control.Ports || err != nil {
+					t.Errorf("%+v, %v", r, err)
 				}
 				agent.must(wire.WritePorts(stream, []int{80}))
 				time.Sleep(time.Hour) // on a clock of its own
@@ -130,19 +132,26 @@ func TestPortsThatAnAgentTells(t *testing.T) {
 			}
 			stream, err := agent.mux.AcceptStream()
 			agent.must(err)
-			agent.must(wire.AnswerPort(stream, errors.New("frame of kind 15")))
+			agent.must(wire.WriteMessage(stream, wire.KindAnswer, control.Answer{Fault: control.FaultMissing}))
 		})
 		a, all := &Agent{s.mux}, [][]int{}
+		ask := func(ctx context.Context, each func([]int) bool) error {
+			stream, err := a.Ask(t.Context())
+			if err != nil {
+				return err
+			}
+			return Ports(ctx, stream, each)
+		}
 		each := func(ports []int) bool { all = append(all, ports); return len(ports) > 0 }
-		if err := a.Ports(t.Context(), each); err != nil || len(all) != 2 {
+		if err := ask(t.Context(), each); err != nil || len(all) != 2 {
 			t.Errorf("%v, %v", all, err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(2*time.Hour, cancel)
-		if err := a.Ports(ctx, func([]int) bool { return true }); !errors.Is(err, context.Canceled) {
+		if err := ask(ctx, func([]int) bool { return true }); !errors.Is(err, context.Canceled) {
 			t.Errorf("%v after its caller has left", err)
 		}
-		if err := a.Ports(t.Context(), each); err == nil || !strings.Contains(err.Error(), "kind 9") {
+		if err := ask(t.Context(), each); err == nil || !strings.Contains(err.Error(), "kind 13") {
 			t.Errorf("an agent of before: %v", err)
 		}
 	})

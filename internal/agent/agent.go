@@ -14,10 +14,11 @@
 // commands leave behind. ahead.go starts the next command's shell, waiting.go is such a shell.
 // init.go is the first process after its session: it makes sure that no command outlives its agent.
 // process.go, with log.go, state.go and ready.go, is another mode, which runs one command without a
-// session; forward.go connects to its ports, and ports.go finds them. offer.go listens in their
+// session; forward.go connects to its ports. offer.go listens in their
 // place in another container. persistent.go, with the other persistent*.go and
 // followers.go, is the first process of a persistent container, whose commands go on without a
-// session; bridge.go connects to it. output.go and spool.go carry a command's output, wait.go waits
+// session; it is in the first process of a durable process, too. bridge.go connects to it, and ports.go
+// finds the ports there. output.go and spool.go carry a command's output, wait.go waits
 // for children, written.go measures the root filesystem, oom.go has commands killed before the
 // agent, accesstimes.go checks mounts, lookup.go has gVisor release what was removed.
 package agent

@@ -50,21 +50,9 @@ func Forward() error {
 	}
 }
 
-// forward serves one connection, or tells which ports there are.
+// forward serves one connection.
 func forward(stream *yamux.Stream) {
-	port, list, err := wire.ReadWish(stream)
-	if list && err == nil {
-		if err := tellPorts(stream); err != nil {
-			_ = stream.Reset()
-			return
-		}
-		_ = stream.Close()
-		return
-	}
-	var conn *net.TCPConn
-	if err == nil {
-		conn, err = dialFor(port)
-	}
+	conn, err := dialFor(stream)
 	if answered := wire.AnswerPort(stream, err); answered != nil && err == nil {
 		_ = stream.Reset()
 		_ = conn.Close()
@@ -92,7 +80,11 @@ func carry(stream *yamux.Stream, conn *net.TCPConn) {
 	_ = stream.Close()
 }
 
-func dialFor(port int) (*net.TCPConn, error) {
+func dialFor(stream *yamux.Stream) (*net.TCPConn, error) {
+	port, err := wire.ReadPort(stream)
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), dialLimit)
 	defer cancel()
 	return dialLoopback(ctx, port)

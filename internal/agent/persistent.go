@@ -23,7 +23,8 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// persistent is the first process of a persistent container, as package control describes it.
+// persistent runs commands in a persistent container, or in that of a process, as package control
+// describes it. It is in the first process there.
 type persistent struct {
 	tree    *processTree
 	uid     uint32
@@ -56,17 +57,30 @@ func runPersistent(socket string, uid uint32, root bool, score *OOMScore, builti
 	if err := errors.Join(harden(), spawn.DefaultSignals()); err != nil {
 		return err
 	}
-	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	l, err := newPersistent(newProcessTree(score), uid, root, builtin)
 	if err != nil {
-		return fmt.Errorf("cannot open %s: %w", os.DevNull, err)
+		return err
 	}
 	listener, err := listen(socket)
 	if err != nil {
 		return err
 	}
-	l := &persistent{tree: newProcessTree(score), uid: uid, root: root, devNull: null,
+	return l.accept(listener)
+}
+
+func newPersistent(tree *processTree, uid uint32, root bool, builtin string) (*persistent, error) {
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open %s: %w", os.DevNull, err)
+	}
+	l := &persistent{tree: tree, uid: uid, root: root, devNull: null,
 		commands: map[int]*persistentCommand{}, processes: map[string]*keptProcess{}, bridges: map[int]int{}}
 	l.ahead = newPersistentAhead(l.tree, null, uid, builtin, os.Environ(), l.bridging)
+	return l, nil
+}
+
+// accept serves bridges until the listener fails.
+func (l *persistent) accept(listener *net.UnixListener) error {
 	for {
 		bridge, err := listener.AcceptUnix()
 		switch {
@@ -140,6 +154,8 @@ func (l *persistent) answer(stream *yamux.Stream) error {
 		return reply(stream, control.Answer{})
 	case control.Idle:
 		return reply(stream, control.Answer{Idle: isIdle()})
+	case control.Ports:
+		return tellPorts(stream)
 	case control.Written:
 		return reply(stream, control.Answer{Written: written()})
 	}

@@ -71,7 +71,7 @@ func (l *persistent) findProcess(r control.Request) (*keptProcess, wire.Fault) {
 		return nil, control.FaultMany
 	}
 	p = &keptProcess{started: make(chan struct{}), ended: make(chan struct{})}
-	p.durable = durable{dir: filepath.Join(launch.All, r.Process), uid: l.uid, tree: l.tree,
+	p.durable = durable{dir: filepath.Join(launch.All, r.Process), uid: l.uid, tree: l.tree, inside: true,
 		signals: make(chan os.Signal, 16), started: func() { close(p.started) }}
 	l.processes[r.Process] = p
 	go l.run(r.Process, p)

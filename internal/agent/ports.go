@@ -26,11 +26,7 @@ const portsInterval = 200 * time.Millisecond
 // tellPorts tells at which ports of the loopback programs listen, at once and with each change,
 // until the stream breaks.
 func tellPorts(stream io.ReadWriter) error {
-	gone := make(chan struct{})
-	go func() {
-		_, _ = stream.Read(make([]byte, 1))
-		close(gone)
-	}()
+	gone := leaving(stream)
 	next := time.NewTicker(portsInterval)
 	defer next.Stop()
 	for told := []int(nil); ; {

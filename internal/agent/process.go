@@ -21,28 +21,28 @@ import (
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 )
 
-// durable is a durable process: the first process of its container or, if it has a tree, one of a
-// persistent container.
+// durable is a durable process: that of a container of its own, or one in a persistent container.
 type durable struct {
 	dir     string
 	uid     uint32 // the user that commands run as
-	score   *OOMScore
 	state   *stateFile
 	signals chan os.Signal
-	tree    *processTree // nil for one of its own
-	started func()       // called when the state says that the command has started; nil for nothing
+	tree    *processTree
+	inside  bool   // it is in a persistent container: what is not below it is not its own
+	started func() // called when the state says that the command has started; nil for nothing
 }
 
 // drainLimit is how long the rest of the output may take once all processes have died.
 const drainLimit = 2 * time.Second
 
 // RunProcess is the main function of a durable process's first process, as package launch describes
-// it. The directory is launch.Dir for all but tests, the command runs as the user uid, and score
-// may be nil. It returns the code to exit with, and an error if something went wrong with the agent
-// itself.
-func RunProcess(dir string, uid uint32, score *OOMScore) (code int, err error) {
+// it. Beside the process it runs commands for clients of the socket, as RunPersistent does: they end
+// with the process. The directory is launch.Dir for all but tests, commands run as the user uid, and
+// score may be nil. It returns the code to exit with, and an error if something went wrong with the
+// agent itself.
+func RunProcess(dir, socket string, uid uint32, score *OOMScore) (code int, err error) {
 	debug.SetGCPercent(50)
-	d := &durable{dir: dir, uid: uid, score: score, signals: make(chan os.Signal, 16)}
+	d := &durable{dir: dir, uid: uid, tree: newProcessTree(score), signals: make(chan os.Signal, 16)}
 	signal.Notify(d.signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR1)
 	// The container's limit on file sizes applies to the log, too: reaching it is to be no more
 	// than an error of the write.
@@ -52,6 +52,15 @@ func RunProcess(dir string, uid uint32, score *OOMScore) (code int, err error) {
 			unix.SIGXFSZ)); err != nil {
 		return launch.CodeAgent, err
 	}
+	l, err := newPersistent(d.tree, uid, false, aheadBuiltin)
+	if err != nil {
+		return launch.CodeAgent, err
+	}
+	listener, err := listen(socket)
+	if err != nil {
+		return launch.CodeAgent, err
+	}
+	go l.accept(listener) //nolint:errcheck // without it the process is as it was
 	return d.whole()
 }
 
@@ -97,7 +106,7 @@ func (d *durable) run() (launch.State, int) {
 // awaitStart waits for the signal to start, or for one that ends the process before. In a
 // persistent container it has been told to.
 func (d *durable) awaitStart() os.Signal {
-	if d.tree != nil {
+	if d.inside {
 		return unix.SIGUSR1
 	}
 	return <-d.signals
@@ -129,9 +138,6 @@ func (d *durable) takeLaunch() (launch.Launch, error) {
 func (d *durable) command(p spawn.Process, log *rotatingLog,
 	l launch.Launch) (launch.State, unix.WaitStatus, error) {
 	tree := d.tree
-	if tree == nil {
-		tree = newProcessTree(d.score)
-	}
 	output, root, err := startLogged(p, tree)
 	if err != nil {
 		return launch.State{}, 0, err
@@ -167,7 +173,7 @@ func (d *durable) command(p spawn.Process, log *rotatingLog,
 	}
 	endChecks()
 	state.Ready = nil
-	if d.tree != nil {
+	if d.inside {
 		tree.killSession(root) // what has made itself independent is the sandbox's
 	} else {
 		d.endLeftovers(tree, hurry, stopped)
@@ -188,7 +194,7 @@ func (d *durable) command(p spawn.Process, log *rotatingLog,
 // tell sends a signal to the whole process. In a persistent container that is what is below its
 // root.
 func (d *durable) tell(tree *processTree, root *rootProcess, s unix.Signal) {
-	if d.tree != nil {
+	if d.inside {
 		tree.signalTree(root, s)
 		return
 	}

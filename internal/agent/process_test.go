@@ -99,7 +99,7 @@ func firstProcess(dir string) (int, error) {
 		startLimit = 8 * time.Second
 		return 0, runPersistent(socket, uint32(os.Getuid()), false, nil, os.Getenv(envBuiltin))
 	}
-	return RunProcess(dir, uint32(os.Getuid()), nil)
+	return RunProcess(dir, filepath.Join(dir, "socket"), uint32(os.Getuid()), nil)
 }
 
 func TestAProcessStartsWhenItIsTold(t *testing.T) {

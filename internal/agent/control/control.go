@@ -1,5 +1,5 @@
-// Package control is the protocol between the service and the agent of a persistent container, in
-// frames of package wire.
+// Package control is the protocol between the service and the agent of a persistent container, or
+// that of a durable process, in frames of package wire.
 //
 // That agent is the container's first process: it has the commands, and listens at SocketPath. For
 // each connection the service starts another process, a bridge, which hands its stdin and stdout
@@ -73,6 +73,9 @@ const (
 	// Idle asks whether nothing runs but what belongs to the agent. An older agent answers
 	// FaultMissing.
 	Idle Verb = "idle"
+	// Ports asks at which ports of the loopback programs listen. Ports frames follow: one at once,
+	// and another with each change. An older agent answers FaultMissing.
+	Ports Verb = "ports"
 	// LookUp looks Paths up as the tenant. An older agent answers FaultMissing.
 	LookUp Verb = "lookUp"
 )

@@ -48,30 +48,12 @@ func ReadAnswer(stream io.Reader) error {
 
 // ReadPort reads which port a stream is to be connected to.
 func ReadPort(stream io.Reader) (int, error) {
-	port, _, err := readDial(stream, false)
-	return port, err
-}
-
-// ReadWish is ReadPort where the peer may also ask for the ports at which programs listen.
-func ReadWish(stream io.Reader) (port int, list bool, _ error) { return readDial(stream, true) }
-
-func readDial(stream io.Reader, mayList bool) (port int, list bool, _ error) {
-	kind, length, err := ReadHeader(stream)
-	if err != nil {
-		return 0, false, err
-	}
-	if kind == KindPorts && mayList {
-		return 0, true, DecodeMessage(stream, length, &ports{})
-	}
-	if kind != kindDial {
-		return 0, false, fmt.Errorf("frame of kind %d where kind %d was expected", kind, kindDial)
-	}
 	var asked dial
-	err = DecodeMessage(stream, length, &asked)
+	err := ReadMessage(stream, kindDial, &asked)
 	if err == nil && (asked.Port < 1 || asked.Port > math.MaxUint16) {
 		err = errors.New("no such port")
 	}
-	return asked.Port, false, err
+	return asked.Port, err
 }
 
 // AnswerPort says that a stream is connected, or why it is not.

@@ -22,10 +22,6 @@
 //	service to agent:  a Dial frame; then, once Dialed has come, Data frames, and an End frame
 //	agent to service:  a Dialed frame, then Data frames, and an End frame
 //
-// or, if it begins with a Ports frame, it tells at which ports programs of the container listen:
-//
-//	agent to service:  a Ports frame, and another one with each change
-//
 // In the first mode the agent also listens in the place of programs elsewhere. That takes one stream
 // that begins with a Start that has Offer, as long as that is wanted:
 //
