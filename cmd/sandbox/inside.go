@@ -134,6 +134,11 @@ func (w grantFlags) checkPersistent() error {
 	case len(r.DenyRead)+len(r.DenyWrite)+len(r.DeniedDomains) > 0 || w.home != "":
 		return errors.New(
 			"--persistent goes with no --deny-read, --deny-write, --deny-domain and --home: they are for a call with a container of its own")
+	case slices.ContainsFunc(w.grants, func(tag string) bool {
+		return strings.HasPrefix(tag, policy.TagProcess)
+	}):
+		return errors.New(
+			"--persistent goes with no --grant @process: it is for a call with a container of its own; start the process with --persistent, too, and it is at localhost")
 	}
 	return checkTags(w.grants)
 }

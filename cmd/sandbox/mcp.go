@@ -176,7 +176,7 @@ func checkTags(tags []string) error {
 	for _, tag := range tags {
 		kind, dir := policy.SplitTag(tag)
 		if hasPath := kind == policy.TagWrite || kind == policy.TagRead; kind == "" ||
-			hasPath && !strings.HasPrefix(dir, "/") || kind == policy.TagProcess && dir == "" {
+			hasPath && !strings.HasPrefix(dir, "/") || kind == policy.TagProcess && policy.CheckProcessName(dir) != nil {
 			faults = append(faults,
 				fmt.Errorf("--grant %q: the tags are @workspace, @network, @events, @write:/absolute/path, @read:/absolute/path and @process:NAME",
 					tag))

@@ -32,7 +32,7 @@ command, because it depends on the names that the command may reach. "sandbox ps
 	cmd.Flags().StringVarP(&user, "user", "u", "",
 		"the user whose sandbox to use; it is registered if necessary")
 	cmd.Flags().StringArrayVar(&grants, "grant", nil,
-		"what the command may do: @workspace, @write:/path, @read:/path or @events (repeatable)")
+		"what the command may do: @workspace, @write:/path, @read:/path, @process:NAME or @events (repeatable)")
 	_ = cmd.MarkFlagRequired("user")
 	a.completeUsers(cmd)
 	return cmd

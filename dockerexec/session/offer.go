@@ -118,6 +118,11 @@ func Ports(ctx context.Context, stream control.Stream, each func([]int) bool) er
 		case !each(ports):
 			return nil
 		}
+		select {
+		case <-time.After(portsPause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 		if err := stream.SetDeadline(time.Time{}); err != nil {
 			return err
 		}
@@ -126,3 +131,7 @@ func Ports(ctx context.Context, stream control.Stream, each func([]int) bool) er
 		}
 	}
 }
+
+// portsPause is the least time between two changes of ports that are passed on: an agent that tells
+// more waits.
+const portsPause = 100 * time.Millisecond

@@ -26,6 +26,7 @@ type offered struct {
 type arrival struct {
 	port int
 	conn *net.TCPConn
+	over <-chan struct{} // closed when the port is no longer offered
 }
 
 func newOffered() *offered { return &offered{arrived: make(chan arrival)} }
@@ -112,7 +113,7 @@ func (o *offered) serve(ctx context.Context, listener *net.TCPListener, port int
 			continue
 		}
 		select {
-		case o.arrived <- arrival{port, conn}:
+		case o.arrived <- arrival{port, conn, ctx.Done()}:
 		case <-ctx.Done():
 			reset(conn)
 			return
@@ -126,6 +127,13 @@ func (o *offered) accept(stream *yamux.Stream) {
 	go func() { answered <- wire.ReadAnswer(stream) }()
 	select {
 	case a := <-o.arrived:
+		select {
+		case <-answered: // the service has given this fetch up
+			_ = stream.Reset()
+			o.handBack(a)
+			return
+		default:
+		}
 		if wire.WritePort(stream, a.port) != nil || <-answered != nil {
 			_ = stream.Reset()
 			reset(a.conn)
@@ -134,6 +142,15 @@ func (o *offered) accept(stream *yamux.Stream) {
 		carry(stream, a.conn)
 	case <-answered:
 		_ = stream.Reset()
+	}
+}
+
+// handBack lets another fetch have a connection.
+func (o *offered) handBack(a arrival) {
+	select {
+	case o.arrived <- a:
+	case <-a.over:
+		reset(a.conn)
 	}
 }
 

@@ -156,6 +156,8 @@ func Say(door Door, list []Hint) []Hint {
 				advice = other[door]
 			}
 			switch {
+			case h.Kind == types.HintOwnLocalhost && h.Reason != "":
+				advice = "" // it has asked for @process already
 			case h.Kind != types.HintReadOnly:
 			case inImage(h.Path):
 				advice = "no command can change the image: write to the home or to /tmp"

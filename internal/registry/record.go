@@ -69,7 +69,10 @@ func (on record) sandbox() (Sandbox, error) {
 		Processes: on.Processes, Persistent: on.Persistent, Domains: on.AllowedDomains,
 		Presets: on.PackageManagers, Token: on.Token, Paused: on.Paused, CreatedAt: on.CreatedAt, UpdatedAt: on.UpdatedAt,
 	}
-	var faults [6]error
+	var faults [7]error
+	for _, name := range on.Processes {
+		faults[6] = errors.Join(faults[6], policy.CheckProcessName(name))
+	}
 	s.ID, faults[0] = ids.ParseSandbox(on.ID)
 	s.User, faults[1] = ids.ParseUser(on.UserID)
 	s.WorkingDir, faults[2] = pathmap.ParseContainer(on.WorkingDir)

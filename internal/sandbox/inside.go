@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/hints"
 	"github.com/daycare-run/sandbox/internal/plan"
+	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/warm"
 	"github.com/daycare-run/sandbox/internal/workload/persistent"
 	"github.com/daycare-run/sandbox/internal/workload/process"
@@ -22,6 +24,13 @@ func (s *Service) checkInside(box Sandbox, asked Confinement) error {
 		return errs.Conflict(
 			"in: sandbox %q is not persistent: register it with \"persistent\": true, or leave in out",
 			box.ID)
+	}
+	for _, tag := range asked.Permissions {
+		if kind, _ := policy.SplitTag(tag); kind == policy.TagProcess {
+			return errs.Invalid(
+				"permissions: %.100q is for calls that have a container of their own: in the sandbox, what runs there is at localhost, and what runs elsewhere is not reached; leave in out",
+				tag)
+		}
 	}
 	for _, field := range []struct {
 		name  string
@@ -125,11 +134,17 @@ func (s *Service) runsElsewhere(box Sandbox, reaches []dockerexec.Reach) (reason
 			continue
 		}
 		is = true
+		name := cmp.Or(r.Name, r.ID)
 		switch {
-		case !r.ReachedBy(reaches):
+		case !r.IsNamed(reaches):
 		case r.InSandbox:
-			return fmt.Sprintf("process %q runs inside its sandbox, and only a call in that sandbox reaches its ports",
-				r.Name), true
+			reason = cmp.Or(reason, fmt.Sprintf(
+				"process %q runs inside its sandbox, and only a call in that sandbox reaches its ports", name))
+		case r.Paused:
+			reason = fmt.Sprintf("process %q is paused with its sandbox", name)
+		case s.offers.Silent(r.ID):
+			reason = fmt.Sprintf(
+				"process %q does not tell its ports: if an earlier version has started it, start it again", name)
 		default:
 			reason = "the processes that this call reaches do not listen there"
 		}

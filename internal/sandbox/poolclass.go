@@ -49,7 +49,7 @@ type keyedClass struct {
 func (p *Pool) classOf(ctx context.Context, c plan.Decided,
 	shape *plan.Shape) (class keyedClass, ok bool) {
 	if len(c.Mounts) > 0 || c.SkillsDir != "" || c.AppID != "" || len(c.Subject.AppRoots) > 0 ||
-		len(c.DenyRead)+len(c.DenyWrite) > 0 || c.Decision.Events {
+		len(c.DenyRead)+len(c.DenyWrite) > 0 || c.Decision.Events || len(c.Decision.Processes) > 0 {
 		return class, false
 	}
 	if c.Egress.Profile != "" && c.CannotFilter() {

@@ -14,14 +14,13 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
-	"github.com/daycare-run/sandbox/internal/fair"
 )
 
 // Offers offers the ports of processes in the containers of calls: at 127.0.0.1 there, relayed by
-// the service, with no network between containers. It is safe for concurrent use.
+// the service, with no network between containers. It is safe for concurrent use, and ends with its
+// Manager.
 type Offers struct {
 	manager *Manager
-	all     *fair.Pool // connections of all calls, shared by users
 	log     zerolog.Logger
 
 	mu   sync.Mutex
@@ -30,28 +29,32 @@ type Offers struct {
 
 // NewOffers returns Offers of a Manager's processes.
 func NewOffers(m *Manager) *Offers {
-	return &Offers{manager: m, all: fair.NewPool(maxAllConnections, 0), log: m.log,
-		open: map[*session.Session]*offer{}}
+	return &Offers{manager: m, log: m.log, open: map[*session.Session]*offer{}}
 }
 
-// ReachedBy reports whether one of those names the process.
+// ReachedBy reports whether one of those names the process. One that runs inside its sandbox never
+// is: its ports could be those of anything else there.
 func (r Record) ReachedBy(reaches []dockerexec.Reach) bool {
+	return !r.InSandbox && r.IsNamed(reaches)
+}
+
+// IsNamed reports whether one of those names the process.
+func (r Record) IsNamed(reaches []dockerexec.Reach) bool {
 	return slices.ContainsFunc(reaches, func(to dockerexec.Reach) bool {
 		return cmp.Or(to.Name, r.Name) == r.Name && cmp.Or(to.Sandbox, r.SandboxID) == r.SandboxID
 	})
 }
 
-// ErrInside says that a process runs inside its sandbox, whose ports are not told apart.
-var ErrInside = errors.New("it runs inside its sandbox, beside others: only a call in that sandbox reaches its ports")
-
-// Bounds of an offer: how long a call waits for the ports that there are, how often is looked for
-// processes that have been started since, when a process that did not tell its ports is asked
-// again, and how long the ports stay offered for the next call.
+// Bounds of an offer: how long a call waits for the ports that there are; how often is looked for
+// processes that have been started since; when a process that does not tell its ports, or a
+// container that does not take them, is asked again; how long the ports stay offered for the next
+// call; and how many ports of one process are offered.
 const (
 	offerLimit    = 5 * time.Second
 	offerInterval = 500 * time.Millisecond
 	offerAgain    = 5 * time.Second
 	offerLinger   = time.Second
+	maxOffered    = wire.MaxPorts / 2
 )
 
 // offer is what is offered in one container, for as long as calls are in it.
@@ -71,9 +74,12 @@ type offer struct {
 // toldPorts are the ports of one instance.
 type toldPorts struct {
 	by    *process
-	ports []int // nil until it has told
+	name  string
+	ports []int // the last that were told
 	end   context.CancelFunc
 	again time.Time // when to ask again, if it has ceased to tell; zero while it tells
+	has   bool      // it has told, or has failed to
+	fails bool      // it has failed twice in a row
 }
 
 // Enter offers the ports of a user's processes in a container until the caller, a call there, calls
@@ -102,51 +108,88 @@ func (o *Offers) Enter(ctx context.Context, in *session.Session, user string,
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if f.calls--; f.calls == 0 {
-			time.AfterFunc(offerLinger, func() { o.end(in, f, true) })
+			time.AfterFunc(offerLinger, func() { o.end(in, f) })
 		}
 	})
 }
 
-// end ends an offer, or only if no call is in its container.
-func (o *Offers) end(in *session.Session, f *offer, ifUnused bool) {
+// end ends an offer unless calls are in its container.
+func (o *Offers) end(in *session.Session, f *offer) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if ifUnused && f.calls > 0 {
-		return
-	}
-	if o.open[in] == f {
+	if f.calls == 0 && o.open[in] == f {
 		delete(o.open, in)
+		f.cancel()
 	}
-	f.cancel()
+}
+
+// Silent reports whether a process that calls of its user reach does not tell its ports.
+func (o *Offers) Silent(id string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, f := range o.open {
+		f.mu.Lock()
+		for _, t := range f.told {
+			if t.by.id == id && t.fails {
+				f.mu.Unlock()
+				return true
+			}
+		}
+		f.mu.Unlock()
+	}
+	return false
 }
 
 // begin begins to offer ports in a container; o.mu is held.
 func (o *Offers) begin(in *session.Session, user string, reaches []dockerexec.Reach) *offer {
 	f := &offer{of: o, reaches: reaches, begun: make(chan struct{}),
-		owner: &owner{user: user, slots: make(chan struct{}, maxConnections), all: o.all},
+		owner: &owner{user: user, slots: make(chan struct{}, maxConnections), all: o.manager.cfg.Ports.all},
 		told:  map[Identity]*toldPorts{}, behind: map[int]*process{}, wake: make(chan struct{}, 1)}
 	f.ctx, f.cancel = context.WithCancel(o.manager.ctx)
 	o.open[in] = f
-	go func() {
-		begun := sync.OnceFunc(func() { close(f.begun) })
-		defer begun()
-		defer o.end(in, f, false)
-		if err := f.run(in, begun); err != nil && f.ctx.Err() == nil {
-			o.log.Warn().Err(err).Str("user", user).
-				Msg("cannot offer ports of processes in a call's container")
-		}
-	}()
+	begun := sync.OnceFunc(func() { close(f.begun) })
+	if !o.manager.background(func(context.Context) {
+		defer f.work.Wait() // all of it ends with f.ctx, or soon after
+		defer f.cancel()
+		f.keep(in, begun)
+	}) {
+		begun()
+	}
 	return f
 }
 
-// run keeps the offered ports as the processes listen, until f.ctx ends.
+// keep offers ports until f.ctx or the container's session ends. What breaks is begun again.
+func (f *offer) keep(in *session.Session, begun func()) {
+	defer begun()
+	for f.ctx.Err() == nil {
+		err := f.run(in, begun)
+		select {
+		case <-in.Broken():
+			return
+		case <-f.ctx.Done():
+			return
+		default:
+		}
+		f.of.log.Warn().Err(err).Str("user", f.user).
+			Msg("cannot offer ports of processes in a call's container; trying again")
+		begun()
+		if !f.pause(offerAgain) {
+			return
+		}
+	}
+}
+
+// run keeps the offered ports as the processes listen, until f.ctx ends or something breaks.
 func (f *offer) run(in *session.Session, begun func()) error {
-	offered, err := in.Offer(f.ctx)
+	ctx, cancel := context.WithCancelCause(f.ctx)
+	defer cancel(nil)
+	offered, err := in.Offer(ctx)
 	if err != nil {
 		return err
 	}
+	defer context.AfterFunc(ctx, offered.Close)()
 	defer offered.Close()
-	go f.accept(offered)
+	f.work.Go(func() { cancel(f.accept(ctx, offered)) })
 	next := time.NewTicker(offerInterval)
 	defer next.Stop()
 	set := []int{}
@@ -164,47 +207,56 @@ func (f *offer) run(in *session.Session, begun func()) error {
 		select {
 		case <-f.wake:
 		case <-next.C:
-		case <-f.ctx.Done():
-			return nil
+		case <-in.Broken():
+			return session.ErrEnded
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
 	}
 }
 
-// reached lists the processes that run and are reached, by name.
-func (f *offer) reached() []*process {
-	list := slices.DeleteFunc(f.of.manager.all(), func(p *process) bool {
-		r := p.shown()
-		return r.UserID != f.user || r.Status != Running || f.of.manager.paused(r) ||
-			!r.ReachedBy(f.reaches)
-	})
-	slices.SortFunc(list, func(a, b *process) int {
-		return cmp.Or(cmp.Compare(a.shown().Name, b.shown().Name), cmp.Compare(a.id, b.id))
-	})
+// runningProcess is a process with what it runs in.
+type runningProcess struct {
+	*process
+	name     string
+	instance Instance
+}
+
+// reached lists the user's processes that run and are reached.
+func (m *Manager) reached(user string, reaches []dockerexec.Reach) (list []runningProcess) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.processes {
+		r := &p.record
+		if r.UserID == user && r.Status == Running && r.ReachedBy(reaches) && !m.paused(*r) {
+			list = append(list, runningProcess{p, r.Name, p.instance()})
+		}
+	}
 	return list
 }
 
 // ask asks the processes that are reached for their ports, and forgets those of others. It reports
 // whether one has yet to tell for the first time.
 func (f *offer) ask() (waiting bool) {
-	list := f.reached()
+	list := f.of.manager.reached(f.user, f.reaches)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	there := map[Identity]bool{}
 	for _, p := range list {
-		f.of.manager.mu.Lock()
-		i := p.instance()
-		f.of.manager.mu.Unlock()
-		id := i.identity()
+		id := p.instance.identity()
 		there[id] = true
 		told := f.told[id]
-		if told == nil || !told.again.IsZero() && time.Now().After(told.again) {
-			told = &toldPorts{by: p}
+		if told == nil {
+			told = &toldPorts{by: p.process, name: p.name, again: time.Now()}
+			f.told[id] = told
+		}
+		if !told.again.IsZero() && !time.Now().Before(told.again) {
+			told.again = time.Time{}
 			var ctx context.Context
 			ctx, told.end = context.WithCancel(f.ctx)
-			f.told[id] = told
-			go f.follow(ctx, i, told)
+			f.work.Go(func() { f.follow(ctx, p.instance, told) })
 		}
-		waiting = waiting || told.ports == nil && told.again.IsZero()
+		waiting = waiting || !told.has
 	}
 	for id, told := range f.told {
 		if !there[id] {
@@ -215,26 +267,36 @@ func (f *offer) ask() (waiting bool) {
 	return waiting
 }
 
-// follow takes what one instance tells.
+// follow takes what one instance tells. What it has told stays until it has failed twice.
 func (f *offer) follow(ctx context.Context, i Instance, told *toldPorts) {
-	change := func(ports []int, again time.Time) {
+	change := func(do func()) {
 		f.mu.Lock()
-		told.ports, told.again = ports, again
+		do()
+		told.has = true
 		f.mu.Unlock()
 		select {
 		case f.wake <- struct{}{}:
 		default:
 		}
 	}
+	fresh := true // nothing has been told
 	err := f.of.manager.cfg.Runner.Ports(ctx, i, func(ports []int) bool {
-		change(append([]int{}, ports...), time.Time{})
+		fresh = false
+		change(func() { told.ports, told.fails = ports[:min(len(ports), maxOffered)], false })
 		return true
 	})
 	if ctx.Err() != nil {
 		return
 	}
 	f.of.log.Debug().Err(err).Str("process", i.Process).Msg("a process does not tell its ports")
-	change(nil, time.Now().Add(offerAgain))
+	told.end()
+	change(func() {
+		if !fresh {
+			told.again = time.Now().Add(offerInterval)
+			return
+		}
+		told.ports, told.fails, told.again = nil, true, time.Now().Add(offerAgain)
+	})
 }
 
 // sum decides which ports are offered. Of two processes that listen at one port, the first by name
@@ -243,8 +305,7 @@ func (f *offer) sum() []int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	told := slices.SortedFunc(maps.Values(f.told), func(a, b *toldPorts) int {
-		return cmp.Or(cmp.Compare(a.by.shown().Name, b.by.shown().Name),
-			cmp.Compare(a.by.id, b.by.id))
+		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.by.id, b.by.id))
 	})
 	clear(f.behind)
 	for _, t := range told {
@@ -257,18 +318,28 @@ func (f *offer) sum() []int {
 	return slices.Sorted(maps.Keys(f.behind))
 }
 
-// accept relays the connections that arrive, until the offer ends.
-func (f *offer) accept(offered *session.Offer) {
-	for f.take() {
-		arrived, err := offered.Accept(f.ctx)
-		if err != nil {
-			f.give()
-			return
+// accept relays the connections that arrive, until ctx ends or none can be fetched.
+func (f *offer) accept(ctx context.Context, offered *session.Offer) error {
+	for {
+		select {
+		case f.slots <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
-		go func() {
-			defer f.give()
+		arrived, err := offered.Accept(ctx)
+		if err != nil {
+			<-f.slots
+			return err
+		}
+		f.work.Go(func() {
+			defer func() { <-f.slots }()
+			if !f.share() {
+				arrived.Abort()
+				return
+			}
+			defer f.all.Give(f.user, 1)
 			f.relay(arrived, func() (Conn, error) { return f.reach(arrived) }, f.of.log)
-		}()
+		})
 	}
 }
 

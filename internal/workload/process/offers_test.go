@@ -1,8 +1,12 @@
 package process
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
@@ -36,7 +40,7 @@ func TestWhoIsReached(t *testing.T) {
 func TestPortsOfSeveralProcesses(t *testing.T) {
 	m := &Manager{}
 	named := func(name string, ports ...int) *toldPorts {
-		return &toldPorts{ports: ports, by: m.newProcess(Record{ID: "p-" + name, Intent: Intent{Name: name}})}
+		return &toldPorts{ports: ports, name: name, by: m.newProcess(Record{ID: "p-" + name})}
 	}
 	many := []int{}
 	for port := range 2 * wire.MaxPorts {
@@ -51,4 +55,76 @@ func TestPortsOfSeveralProcesses(t *testing.T) {
 	if f.behind[80] != a.by || f.behind[100] != b.by || f.behind[70] != nil {
 		t.Errorf("%v", f.behind)
 	}
+}
+
+// Who is reached is asked, again when its agent has gone, and forgotten when it has ended.
+func TestProcessesAreAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newHost(t).serve()
+		ctx, cancel := context.WithCancel(t.Context())
+		f := &offer{of: NewOffers(m.Manager), owner: &owner{user: "alice", ctx: ctx}, told: map[Identity]*toldPorts{},
+			behind: map[int]*process{}, wake: make(chan struct{}, 1), reaches: []dockerexec.Reach{{Name: "web"}}}
+		defer f.work.Wait()
+		defer cancel()
+		tells, asked := make(chan []int), 0
+		m.run.onPorts = func(ctx context.Context, _ Instance, each func([]int) bool) error {
+			asked++
+			for {
+				select {
+				case ports := <-tells:
+					if ports == nil {
+						return errors.New("its agent has gone")
+					}
+					each(ports)
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+		}
+		p := m.start(Intent{UserID: "alice", Name: "web", Command: "x"})
+		m.start(Intent{UserID: "alice", Name: "db", Command: "x"})
+		m.start(Intent{UserID: "bob", Name: "web", Command: "x"})
+		step := func(want []int, waits bool) {
+			t.Helper()
+			synctest.Wait()
+			waiting := f.ask()
+			synctest.Wait()
+			if got := f.sum(); !slices.Equal(got, want) || waiting != waits {
+				t.Errorf("%v, waits: %t; want %v, %t", got, waiting, want, waits)
+			}
+		}
+		step(nil, true)
+		tells <- []int{80, 443}
+		step([]int{80, 443}, false)
+		tells <- nil
+		step([]int{80, 443}, false) // until it was asked again
+		time.Sleep(offerInterval)   // on a clock of its own
+		step([]int{80, 443}, false)
+		tells <- nil
+		step(nil, false)
+		if !f.told[f.only()].fails || asked != 2 {
+			t.Errorf("asked %d times", asked)
+		}
+		time.Sleep(offerAgain)
+		step(nil, false)
+		tells <- []int{8000}
+		step([]int{8000}, false)
+		if asked != 3 {
+			t.Errorf("asked %d times", asked)
+		}
+		if _, err := m.Stop(t.Context(), "alice", p.ID, 0); err != nil {
+			t.Fatal(err)
+		}
+		step(nil, false)
+		if len(f.told) != 0 {
+			t.Error("an ended process is not forgotten")
+		}
+	})
+}
+
+// only returns the one instance that there is.
+func (f *offer) only() (id Identity) {
+	for id = range f.told {
+	}
+	return id
 }

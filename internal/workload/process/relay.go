@@ -46,9 +46,18 @@ func (o *owner) take() bool {
 	case <-o.ctx.Done():
 		return false
 	}
+	if !o.share() {
+		<-o.slots
+		return false
+	}
+	return true
+}
+
+// share waits for room among the connections of all owners; it reports false when the owner has
+// gone.
+func (o *owner) share() bool {
 	for !o.all.Take(o.user, 1) {
 		if !o.pause(20 * time.Millisecond) {
-			<-o.slots
 			return false
 		}
 	}

@@ -39,8 +39,8 @@ type Runner interface {
 	// Dial connects to a TCP port of an instance's own loopback.
 	Dial(ctx context.Context, i Instance, port int) (Conn, error)
 	// Ports passes on at which TCP ports of an instance's own loopback it listens, at once and with
-	// each change, until each returns false, ctx ends or the instance does. The error is ErrInside
-	// if it runs inside its sandbox.
+	// each change, until each returns false, ctx ends or the instance does. One that runs inside
+	// its sandbox cannot be asked.
 	Ports(ctx context.Context, i Instance, each func([]int) bool) error
 	// Dir returns the directory on the host that holds the log of one process, and nothing else.
 	// The process may write to that directory, but not to those above it.

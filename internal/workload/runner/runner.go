@@ -283,7 +283,7 @@ func (r *Runner) Dial(ctx context.Context, i process.Instance, port int) (proces
 // they could be those of anything else there.
 func (r *Runner) Ports(ctx context.Context, i process.Instance, each func([]int) bool) error {
 	if _, inside := i.Inside(); inside {
-		return process.ErrInside
+		return errors.New("it runs inside its sandbox, beside others")
 	}
 	return r.executor.ProcessPorts(ctx, i.Container, each)
 }
