@@ -193,3 +193,115 @@ http.createServer((asked, answer) => http.get(asked.url, got => got.pipe(answer)
 		}
 	})
 }
+
+// A call may run in a process's container, with what the process has, if its sandbox has started the process and holds that
+// still. It ends with the process, and the process goes on without it.
+func TestACallBesideAProcess(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		const user, other = "beside", "beside-other"
+		l.register(t, user)
+		l.register(t, other)
+		l.registerAs(t, user+"-2", types.Registration{UserID: user})
+		l.put(t, user, "dir/note", "a note")
+		p := l.startProcess(t, user, types.StartProcess{Name: "web", Permissions: workspace, Cwd: "dir", Env: map[string]string{"GIVEN": "by the process"},
+			Secrets: map[string]string{"SECRET": "s3cret"}, Command: "echo $$ > /tmp/pid; echo here > /tmp/mine; exec python3 -u -m http.server --bind 127.0.0.1 8000 2>&1"})
+		prints(t, p, "Serving HTTP")
+		beside := func(command string) types.Exec {
+			return types.Exec{Process: "web", Command: command, TimeoutMs: unhurried}
+		}
+		run := func(e types.Exec) types.Output {
+			t.Helper()
+			out, err := l.client.Exec(t.Context(), user, e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out
+		}
+		for _, c := range []struct{ command, want string }{
+			{"curl -sS localhost:8000/note; echo; pwd; cat /tmp/mine", "a note\n/home/dir\nhere\n"},
+			{"echo $GIVEN $SECRET; echo more > more; cat more; head -c 3000000 /dev/zero | wc -c", "by the process\nmore\n3000000\n"},
+			{"ls /.daycare/run 2>/dev/null; cat /.daycare/process/* 2>/dev/null; kill -0 1 2>/dev/null || echo no", "no\n"},
+		} {
+			if out := run(beside(c.command)); out.Failed || out.Stdout != c.want {
+				t.Errorf("%s: %s %q %.300q, want %q", c.command, exitText(out), out.Stdout, out.Stderr, c.want)
+			}
+		}
+		e := beside("")
+		e.Command, e.Argv, e.Process, e.Cwd = "", []string{"sh", "-c", "cat; pwd; exit 7"}, p.ID, "/tmp"
+		e.Stdin = "typed\n"
+		if out := run(e); out.Stdout != "typed\n/tmp\n" || out.ExitCode == nil || *out.ExitCode != 7 {
+			t.Errorf("%s %q", exitText(out), out.Stdout)
+		}
+		e = beside("sleep 7701 & sleep 7702")
+		e.TimeoutMs = new(int64(1000))
+		if out := run(e); !out.TimedOut {
+			t.Errorf("%+v", out)
+		}
+		eventually(t, "what it has started has ended, and the process has not", func() bool {
+			out := run(beside("ps -eo args"))
+			return !strings.Contains(out.Stdout, "sleep 770") && strings.Contains(out.Stdout, "http.server")
+		})
+		for _, target := range []string{"--sandbox", "--user"} {
+			if said, err := l.cli("process", "exec", target, user, "-C", "/home/dir", "web", "--", "cat note; echo; ps -eo args | grep -c '[h]ttp.server'").CombinedOutput(); string(said) != "a note\n1\n" {
+				t.Errorf("the command line says %q, %v", said, err)
+			}
+		}
+
+		for name, refused := range map[string]struct {
+			id   string
+			exec types.Exec
+			kind types.Kind
+			says string
+		}{
+			"grants":        {user, types.Exec{Process: "web", Permissions: workspace}, types.Invalid, "permissions: a call in a process's container"},
+			"less":          {user, types.Exec{Process: "web", Restrictions: types.Restrictions{DenyRead: []string{"/home/x"}}}, types.Invalid, "denyRead"},
+			"in":            {user, types.Exec{Process: "web", In: types.InSandbox}, types.Invalid, "exclude each other"},
+			"another one's": {user + "-2", types.Exec{Process: "web"}, types.Denied, `was started by sandbox "beside"`},
+			"another user":  {other, types.Exec{Process: "web"}, types.NotFound, "is not there"},
+			"by its id":     {other, types.Exec{Process: p.ID}, types.NotFound, "is not there"},
+			"nobody":        {user, types.Exec{Process: "wem"}, types.NotFound, "is not there"},
+		} {
+			refused.exec.Command = "true"
+			if _, err := l.client.Exec(t.Context(), refused.id, refused.exec); kindOf(err) != refused.kind || !strings.Contains(err.Error(), refused.says) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		// What the sandbox holds has changed.
+		l.registerAs(t, user, types.Registration{UserID: user, Permissions: types.Permissions{WorkingDir: "/home/dir"}})
+		if _, err := l.client.Exec(t.Context(), user, beside("true")); kindOf(err) != types.Conflict || !strings.Contains(err.Error(), "which has changed") {
+			t.Errorf("after another registration: %v", err)
+		}
+		l.register(t, user)
+
+		// It ends with the process.
+		ended := make(chan error, 1)
+		go func() {
+			_, err := l.client.Exec(t.Context(), user, beside("touch begun; sleep 7703"))
+			ended <- err
+		}()
+		eventually(t, "it runs", func() bool { return strings.Contains(run(beside("ps -eo args")).Stdout, "sleep 7703") })
+		if _, err := l.client.StopProcess(t.Context(), user, p.ID, ""); err != nil {
+			t.Error(err)
+		}
+		<-ended
+		if _, err := l.client.Exec(t.Context(), user, beside("true")); kindOf(err) != types.Conflict || !strings.Contains(err.Error(), "does not run") {
+			t.Errorf("after its end: %v", err)
+		}
+	})
+}
+
+// Where a process runs inside its sandbox, a call beside it is one in the sandbox.
+func TestACallBesideAProcessOfAMachine(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		const user = "beside-machine"
+		l.registerPersistent(t, user)
+		p, err := l.client.StartProcess(t.Context(), user, types.StartProcess{Name: "idle", In: types.InSandbox, Command: "sleep 7711"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := l.client.Exec(t.Context(), user, types.Exec{Process: p.Name, Command: "ps -eo args | grep -c '[s]leep 7711'"})
+		if err != nil || out.Stdout != "1\n" {
+			t.Errorf("%+v, %v", out, err)
+		}
+	})
+}

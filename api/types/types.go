@@ -93,6 +93,9 @@ type Exec struct {
 	Login bool `json:"login,omitzero"`
 	// In is InCall, also if it is empty, or InSandbox.
 	In In `json:"in,omitempty"`
+	// Process is the id or the name of a process that the sandbox has started and that runs: the
+	// command runs in its container, with what it has. Permissions and the like are empty then.
+	Process string `json:"process,omitempty"`
 	// Permissions are the call's grants: @network, @events, @workspace, @read:/path, @write:/path,
 	// @process:NAME.
 	Permissions []string `json:"permissions,omitempty"`

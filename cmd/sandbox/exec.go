@@ -85,7 +85,14 @@ So does a stdin that cannot be read to its end, with -i.`,
 			return cobra.MinimumNArgs(1)(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return runExec(cmd, a.client(), f, args)
+			return runExec(cmd, a.client(), f, args,
+				func(ctx context.Context, c *client.Client, e *types.Exec) (string, error) {
+					id, in, err := f.insideFlags.register(ctx, c, f.target, f.grantFlags)
+					if e.In = in; f.persistent {
+						e.Permissions, e.AllowedDomains, e.PackageManagers = nil, nil, nil
+					}
+					return id, err
+				})
 		},
 	}
 	flags := cmd.Flags()
@@ -93,6 +100,13 @@ So does a stdin that cannot be read to its end, with -i.`,
 	f.target.flags(a, cmd)
 	f.insideFlags.flags(cmd)
 	f.commandFlags.flags(cmd)
+	f.runFlags(cmd)
+	return cmd
+}
+
+// runFlags are the flags for how to follow a command.
+func (f *execFlags) runFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
 	flags.DurationVar(&f.timeout, "timeout", 0,
 		"end the command after this time; 5m at most, unless the service's settings say otherwise (default: the service's, 30s, or 8h with --tty)")
 	flags.BoolVarP(&f.stdin, "interactive", "i", false, "pass stdin on to the command")
@@ -104,10 +118,11 @@ So does a stdin that cannot be read to its end, with -i.`,
 		"let the command go on when the connection is lost")
 	flags.BoolVar(&f.stats, "stats", false,
 		"say on stderr how the command ended and how long it took")
-	return cmd
 }
 
-func runExec(cmd *cobra.Command, c *client.Client, f execFlags, args []string) error {
+// runExec runs a command in the sandbox that at returns, which may change the request.
+func runExec(cmd *cobra.Command, c *client.Client, f execFlags, args []string,
+	at func(context.Context, *client.Client, *types.Exec) (id string, _ error)) error {
 	defer c.Close()
 	ctx, cancel := context.WithCancelCause(cmd.Context())
 	defer cancel(nil)
@@ -121,12 +136,9 @@ func runExec(cmd *cobra.Command, c *client.Client, f execFlags, args []string) e
 	if f.stdin {
 		streams.Stdin = input(cmd.InOrStdin())
 	}
-	id, in, err := f.insideFlags.register(ctx, c, f.target, f.grantFlags)
+	id, err := at(ctx, c, &e)
 	if err != nil {
 		return err
-	}
-	if e.In = in; f.persistent {
-		e.Permissions, e.AllowedDomains, e.PackageManagers = nil, nil, nil
 	}
 	if f.detach {
 		streams.Started = func(start client.Start) {

@@ -23,6 +23,7 @@ Processes belong to a user: with --sandbox, too, they are all those of that sand
 named by its ID or by its name. Of several with one name, that is the one that has not ended, or else the last.`,
 	}
 	cmd.AddCommand(processStartCommand(a), processListCommand(a), processGetCommand(a),
+		processExecCommand(a),
 		processWaitCommand(a), processStopCommand(a),
 		processStopAllCommand(a), processRmCommand(a), processLogsCommand(a))
 	return cmd

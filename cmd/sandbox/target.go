@@ -250,6 +250,11 @@ type commandFlags struct {
 
 func (r *commandFlags) flags(cmd *cobra.Command) {
 	r.grantFlags.flags(cmd)
+	r.howFlags(cmd)
+}
+
+// howFlags are those that ask for nothing.
+func (r *commandFlags) howFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&r.cwd, "cwd", "C", "", "directory to run in (default: the working directory)")
 	flags.StringArrayVarP(&r.env, "env", "e", nil,

@@ -141,13 +141,18 @@ func (p *Planner) PlanHeld(ctx context.Context, box registry.Sandbox, id string,
 	return made, err
 }
 
-// Held returns what a registered sandbox holds that its persistent container is made with, as a
+// Held returns what a registered sandbox holds that its containers are made with, as a
 // hash: what it was registered with but for names, and the apps of the user that it does not see.
 func (p *Planner) Held(box registry.Sandbox) (string, error) {
 	c, err := p.Resolve(box, Confinement{})
 	if err != nil {
 		return "", err
 	}
+	return c.Held(), nil
+}
+
+// Held returns what the call's sandbox holds, as Planner.Held does.
+func (c *Call) Held() string {
 	sum := sha256.New()
 	line := func(parts ...any) { fmt.Fprintf(sum, "%q\n", parts) }
 	line(c.WorkingDir.String(), c.Network, c.Events, c.AppID)
@@ -163,7 +168,7 @@ func (p *Planner) Held(box registry.Sandbox) (string, error) {
 	for _, m := range c.Mounts {
 		line(m.Target.String(), m.ReadOnly)
 	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
+	return hex.EncodeToString(sum.Sum(nil))
 }
 
 // PersistentEnvironment returns the environment of all commands of a persistent sandbox.

@@ -30,6 +30,9 @@ type Request struct {
 	// InSandbox runs the command in the persistent container of the sandbox, with all that the
 	// sandbox holds, instead of one for the grants of Confinement, which must be empty then.
 	InSandbox bool
+	// Process runs the command in the container of the user's process with that id or name, with
+	// what the process has; Confinement must be empty then. It is empty for none.
+	Process string
 	Confinement
 	// Cwd is relative to the working directory, or absolute, and in the working directory, /tmp or
 	// a further mount; empty is the working directory.
@@ -108,6 +111,9 @@ func (s *Service) exec(ctx context.Context, box Sandbox, r Request,
 
 func (s *Service) run(ctx context.Context, box Sandbox, r Request, out session.Output,
 	watch *execWatch) (Result, error) {
+	if r.Process != "" {
+		return s.runBeside(ctx, box, r, out, watch)
+	}
 	if r.InSandbox {
 		return s.runInside(ctx, box, r, out, watch)
 	}

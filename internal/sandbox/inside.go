@@ -32,7 +32,13 @@ func (s *Service) checkInside(box Sandbox, asked Confinement) error {
 				tag)
 		}
 	}
-	for _, field := range []struct {
+	return refuseGrants(asked,
+		"a call in the sandbox has all that the sandbox holds, no more and no less: leave it out, or leave in out to have a container for this call's grants")
+}
+
+// refuseGrants refuses a call that asks for anything of its own, where it has no container for that.
+func refuseGrants(asked Confinement, why string) error {
+	for _, f := range []struct {
 		name  string
 		given bool
 	}{
@@ -42,10 +48,8 @@ func (s *Service) checkInside(box Sandbox, asked Confinement) error {
 		{"denyRead", len(asked.DenyRead) > 0}, {"denyWrite", len(asked.DenyWrite) > 0},
 		{"deniedDomains", len(asked.DeniedDomains) > 0}, {"home", asked.Home != ""},
 	} {
-		if field.given {
-			return errs.Invalid(
-				"%s: a call in the sandbox has all that the sandbox holds, no more and no less: leave it out, or leave in out to have a container for this call's grants",
-				field.name)
+		if f.given {
+			return errs.Invalid("%s: %s", f.name, why)
 		}
 	}
 	return nil
@@ -74,30 +78,110 @@ func (s *Service) runInside(ctx context.Context, box Sandbox, r Request, out ses
 	if err != nil {
 		return Result{}, err
 	}
+	there := elsewhere{
+		name: dockerexec.Spec{Persistent: in.ID()}.ContainerName(), run: in.Run,
+		// What is planned now says which limits it has.
+		plan: func() (plan.Plan, error) { return s.planner.PlanHeld(ctx, box, in.ID(), true) },
+	}
+	call := persistent.Call{Command: command.Command,
+		Env: []map[string]string{terminalVariables(r), r.Env, r.Secrets}}
+	ended, err := s.runThere(ctx, box, r, there, call, out, watch)
+	hints.Inside(ended.Hints)
+	return ended, err
+}
+
+// runBeside is run for a call in the container of a process, which has what the process has. The
+// sandbox must have started the process, and must hold now what it held then.
+func (s *Service) runBeside(ctx context.Context, box Sandbox, r Request, out session.Output,
+	watch *execWatch) (Result, error) {
+	if s.persistent == nil {
+		return Result{}, errs.Conflict("process: this service runs no commands beside processes")
+	}
+	if r.InSandbox {
+		return Result{}, errs.Invalid("process and in exclude each other: leave in out")
+	}
+	p, err := s.processes.Running(box.User.String(), r.Process)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := refuseGrants(r.Confinement,
+		"a call in a process's container has what the process has, no more and no less: leave it out"); err != nil {
+		return Result{}, err
+	}
+	if p.SandboxID != box.ID.String() {
+		return Result{}, errs.Denied(
+			"process: %q was started by sandbox %q, and only calls to that one may run in its container",
+			r.Process, p.SandboxID)
+	}
+	if p.InSandbox {
+		r.InSandbox = true
+		return s.runInside(ctx, box, r, out, watch)
+	}
+	c, err := s.planner.Resolve(box, p.Confinement())
+	if err != nil {
+		return Result{}, err
+	}
+	if c.Held() != p.Held {
+		return Result{}, errs.Conflict(
+			"process: the container of %q was made with what sandbox %q held then, which has changed, or is not known: start the process again",
+			r.Process, box.ID)
+	}
+	c.Detached = true
+	command, err := s.command(c, r)
+	if err != nil {
+		return Result{}, err
+	}
+	if r.Cwd == "" {
+		command.Cwd = p.Cwd
+	}
+	planned, err := s.plan(ctx, c, true)
+	if err != nil {
+		return Result{}, err
+	}
+	command.Env = planned.Environment(terminalVariables(r), p.Env, r.Env, r.Secrets)
+	account, container := s.account(box.User), p.Instance.Container
+	there := elsewhere{
+		name: dockerexec.Spec{Process: dockerexec.Process{ID: p.ID}}.ContainerName(),
+		run: func(ctx context.Context, c persistent.Call, out session.Output) (persistent.Ended, error) {
+			return s.persistent.RunBeside(ctx, container, account, c, out)
+		},
+		plan: func() (plan.Plan, error) { return planned, nil },
+	}
+	return s.runThere(ctx, box, r, there, persistent.Call{Command: command.Command}, out, watch)
+}
+
+// elsewhere is a container that is not one for a call's grants.
+type elsewhere struct {
+	name string
+	run  func(context.Context, persistent.Call, session.Output) (persistent.Ended, error)
+	// plan returns what the container is made from.
+	plan func() (plan.Plan, error)
+}
+
+// runThere runs a call's command there.
+func (s *Service) runThere(ctx context.Context, box Sandbox, r Request, there elsewhere,
+	call persistent.Call, out session.Output, watch *execWatch) (Result, error) {
 	leave, err := s.enter(ctx, box, r.OnlyIfRunning)
 	if err != nil {
 		return Result{}, err
 	}
 	defer leave()
-	name := dockerexec.Spec{Persistent: in.ID()}.ContainerName()
 	var refused *refusals
-	call := persistent.Call{Command: command.Command,
-		Env: []map[string]string{terminalVariables(r), r.Env, r.Secrets},
-		Started: func(reaches bool) {
-			if reaches {
-				refused = s.refusals(name, r.Refused)
-			}
-			watch.running()
-			if r.Started != nil {
-				r.Started()
-			}
-			refused.start(ctx)
-		}}
+	call.Started = func(reaches bool) {
+		if reaches {
+			refused = s.refusals(there.name, r.Refused)
+		}
+		watch.running()
+		if r.Started != nil {
+			r.Started()
+		}
+		refused.start(ctx)
+	}
 	defer func() { refused.end() }()
-	watch.decided(name)
+	watch.decided(there.name)
 	out, unheard := s.heard(watch, out)
 	defer unheard()
-	result, err := in.Run(ctx, call, out)
+	result, err := there.run(ctx, call, out)
 	ran := warm.Result{Result: result.Result, Exhausted: result.Exhausted, Cold: result.Cold,
 		Thawed: result.Thawed, InContainer: err == nil, Waited: result.Waited}
 	watch.ran(ran)
@@ -107,21 +191,19 @@ func (s *Service) runInside(ctx context.Context, box Sandbox, r Request, out ses
 	if ran.CwdFault != "" {
 		return Result{}, errs.Invalid("cannot run in cwd %s", ran.CwdFault)
 	}
-	ended := Result{Result: ran, Cwd: command.Cwd, Duration: time.Since(watch.begun)}
+	ended := Result{Result: ran, Cwd: call.Cwd, Duration: time.Since(watch.begun)}
 	if result.Again != "" {
 		ended.Hints = append(ended.Hints, hints.Restarted(result.Again))
 	}
 	ended.Refused, ended.MoreRefused = refused.end()
 	if ended.Failed() {
-		// What is planned now says which limits it has.
-		if p, err := s.planner.PlanHeld(ctx, box, in.ID(), true); err == nil {
+		if p, err := there.plan(); err == nil {
 			s.explain(ctx, &ended, watch, p, refused != nil)
 		}
 	}
 	if ended.Exhausted != nil {
 		ended.Hints = append(ended.Hints, ExhaustedHint(*ended.Exhausted))
 	}
-	hints.Inside(ended.Hints)
 	return ended, nil
 }
 

@@ -1380,6 +1380,15 @@ export interface components {
              */
             login?: boolean;
             in?: components["schemas"]["In"];
+            /**
+             * @description The id, or the name, of a process that the sandbox has started and that runs. The command runs in the
+             *     process's container, with what the process has, and ends with the process: `permissions` and what else asks
+             *     for something, or gives something up, is `invalid` then, and so is `in`. Its directory is the process's, if
+             *     `cwd` is absent, and its environment has the process's `env`, without its secrets. A process of another
+             *     sandbox is `denied`. If the sandbox holds something else by now than when the process was started, that is
+             *     a `conflict`.
+             */
+            process?: string;
             permissions?: components["schemas"]["Tags"];
             allowedDomains?: components["schemas"]["AllowedDomains"];
             packageManagers?: components["schemas"]["PackageManagers"];

@@ -15,6 +15,7 @@ import (
 // ExecInput is the input of exec.
 type ExecInput struct {
 	CommandInput
+	Process   string `json:"process,omitempty" jsonschema:"the id or name of a running process of process_start, to run the command in its container, with what the process has; goes with no permissions and names"`
 	Stdin     string `json:"stdin,omitempty" jsonschema:"text for the command's standard input"`
 	TimeoutMs *int64 `json:"timeoutMs,omitempty" jsonschema:"end the command after so many milliseconds; default 30000, at most what the tool's description says, usually 300000"`
 }
@@ -39,7 +40,7 @@ func (s *Server) runExec(ctx context.Context, req *mcp.CallToolRequest,
 		return nil, err
 	}
 	e.TimeoutMs = in.TimeoutMs
-	if s.cfg.Persistent && in.asksForNothing() {
+	if e.Process = in.Process; s.cfg.Persistent && in.asksForNothing() && e.Process == "" {
 		e.In = types.InSandbox
 	}
 	var stdout, stderr clipped

@@ -9,6 +9,7 @@ import (
 
 	cerrdefs "github.com/containerd/errdefs"
 
+	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
@@ -46,6 +47,14 @@ func (b *Sandbox) ask(ctx context.Context, r control.Request, input []byte) (_ r
 	if err != nil {
 		return reply{}, err
 	}
+	return got.send(ctx, r, input,
+		func(err error) error { return b.lost(ctx, got.container, err) })
+}
+
+// send sends a request on a stream, and returns the reply. lost returns the error for a stream that
+// has broken.
+func (got reply) send(ctx context.Context, r control.Request, input []byte,
+	lost func(error) error) (_ reply, err error) {
 	defer func() {
 		if err != nil {
 			_ = got.stream.Reset()
@@ -65,7 +74,7 @@ func (b *Sandbox) ask(ctx context.Context, r control.Request, input []byte) (_ r
 	case late:
 		return reply{}, context.Cause(ctx)
 	case err != nil:
-		return reply{}, b.lost(ctx, got.container, err)
+		return reply{}, lost(err)
 	}
 	return got, faultOf(got.answer)
 }
@@ -130,8 +139,35 @@ func faultOf(a control.Answer) error {
 
 // act sends a request whose answer says no more than that it was done.
 func (b *Sandbox) act(ctx context.Context, which Selector, r control.Request, input []byte) error {
+	return act(ctx, b, which, r, input)
+}
+
+// commandHost is where commands run: a sandbox, or the container of a process.
+type commandHost interface {
+	ask(ctx context.Context, r control.Request, input []byte) (reply, error)
+	// whyLost returns the error for a connection to a container that has broken.
+	whyLost(container string) error
+	// exhausted returns the limit that has ended a container, and killed the one for which programs
+	// were killed in it since it was asked last; nil for none.
+	exhausted(container string) *dockerexec.Exhausted
+	killed(container string) *dockerexec.Exhausted
+	// left says that a follower of a command has gone, and whether the command has ended.
+	left(pid int, c *counted, ended bool)
+}
+
+func (b *Sandbox) exhausted(container string) *dockerexec.Exhausted {
+	return b.entry.whyEnded(container)
+}
+
+func (b *Sandbox) killed(container string) *dockerexec.Exhausted {
+	return b.entry.of.cfg.Executor.PersistentKilled(container)
+}
+
+func (b *Sandbox) left(pid int, c *counted, ended bool) { b.entry.left(pid, c, ended) }
+
+func act(ctx context.Context, on commandHost, which Selector, r control.Request, input []byte) error {
 	r.PID, r.Tag = which.PID, which.Tag
-	got, err := b.ask(ctx, r, input)
+	got, err := on.ask(ctx, r, input)
 	if err == nil {
 		_ = got.stream.Close()
 	}

@@ -206,9 +206,14 @@ func (b *Sandbox) Input(ctx context.Context, which Selector, data []byte) error 
 	if err := b.refuseRoot(ctx, which); err != nil {
 		return err
 	}
+	return feed(ctx, b, which, data)
+}
+
+// feed writes to a command's stdin.
+func feed(ctx context.Context, on commandHost, which Selector, data []byte) error {
 	for {
 		piece := data[:min(len(data), control.MaxInput)]
-		if err := b.act(ctx, which, control.Request{Do: control.Input}, piece); err != nil {
+		if err := act(ctx, on, which, control.Request{Do: control.Input}, piece); err != nil {
 			return err
 		}
 		if data = data[len(piece):]; len(data) == 0 {
@@ -242,20 +247,28 @@ func (b *Sandbox) CloseInput(ctx context.Context, which Selector) error {
 
 // Resize gives a command's terminal another size.
 func (b *Sandbox) Resize(ctx context.Context, which Selector, size specs.Box) error {
+	return resize(ctx, b, which, size)
+}
+
+func resize(ctx context.Context, on commandHost, which Selector, size specs.Box) error {
 	const most = 1<<16 - 1
 	if size.Height < 1 || size.Width < 1 || size.Height > most || size.Width > most {
 		return errs.Invalid("%d by %d is not the size of a terminal", size.Width, size.Height)
 	}
-	return b.act(ctx, which, control.Request{Do: control.Resize, Size: &size}, nil)
+	return act(ctx, on, which, control.Request{Do: control.Resize, Size: &size}, nil)
 }
 
 // Signal sends a signal to a command's process group.
 func (b *Sandbox) Signal(ctx context.Context, which Selector, s syscall.Signal) error {
+	return signal(ctx, b, which, s)
+}
+
+func signal(ctx context.Context, on commandHost, which Selector, s syscall.Signal) error {
 	const last = 64
 	if s < 1 || s > last {
 		return errs.Invalid("there is no signal %d", int(s))
 	}
-	return b.act(ctx, which, control.Request{Do: control.Signal, Signal: int(s)}, nil)
+	return act(ctx, on, which, control.Request{Do: control.Signal, Signal: int(s)}, nil)
 }
 
 // Commands lists the commands that run, by pid.

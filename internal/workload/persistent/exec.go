@@ -21,7 +21,7 @@ import (
 
 // Call is a call's command, which ends with the call. What it leaves running goes on.
 type Call struct {
-	// Command has no Env: that is the sandbox's, and Env, of which later ones win.
+	// Command has no Env in a sandbox: that is the sandbox's, and Env, of which later ones win.
 	session.Command
 	Env []map[string]string
 	// Started is called once, when the sandbox runs and just before the command starts; nil for
@@ -77,26 +77,36 @@ func (b *Sandbox) runCall(ctx context.Context, c Call, out session.Output) (Ende
 	if c.Started != nil {
 		c.Started(r.Reach != nil && r.Reach.Profile != "")
 	}
-	command := c.Command.Command
+	command := c.Command
 	command.Process.Env = plan.Join(append([]map[string]string{r.Env}, c.Env...)...)
+	asleep := *b // it must not start the sandbox again for a command that is lost
+	asleep.asleep = true
+	err = run(ctx, &asleep, command, out, &ended, func(r control.Request) (*Reader, error) {
+		return b.begin(ctx, r, give)
+	})
+	return ended, err
+}
+
+// run runs a call's command where commands run, once begin has begun it there.
+func run(ctx context.Context, on commandHost, c session.Command, out session.Output, ended *Ended,
+	begin func(control.Request) (*Reader, error)) error {
+	begun := time.Now()
 	which := Selector{Tag: "call-" + rand.Text()} // no other command ever has it
-	reader, err := b.begin(ctx, control.Request{Tag: which.Tag, Run: &control.Run{
-		Command: command, Stdin: c.Stdin != nil, Call: true, GraceMs: c.Grace.Milliseconds(),
+	reader, err := begin(control.Request{Do: control.Begin, Tag: which.Tag, Run: &control.Run{
+		Command: c.Command, Stdin: c.Stdin != nil, Call: true, GraceMs: c.Grace.Milliseconds(),
 		// Only if the service does not end it:
 		TimeoutMs: (c.Timeout + c.Grace + endSlack).Milliseconds(),
-	}}, give)
+	}})
 	if fault, is := errors.AsType[startFault](err); is {
 		ended.Result = fault.result()
-		return ended, nil
+		return nil
 	}
 	if err != nil {
-		return ended, err
+		return err
 	}
 	defer reader.Close()
 	handed := time.Now()
-	asleep := *b // it must not start the sandbox again for a command that is lost
-	asleep.asleep = true
-	t := &turn{of: &asleep, which: which, grace: c.Grace, reader: reader,
+	t := &turn{of: on, which: which, grace: c.Grace, reader: reader,
 		told: make(chan struct{}), over: make(chan struct{})}
 	defer close(t.over)
 	defer context.AfterFunc(ctx, t.end)()
@@ -105,16 +115,16 @@ func (b *Sandbox) runCall(ctx context.Context, c Call, out session.Output) (Ende
 		go t.feed(c.Stdin)
 	}
 	if c.Signals != nil || c.Resizes != nil {
-		go t.relay(c.Command)
+		go t.relay(c)
 	}
-	if err := t.read(context.WithoutCancel(ctx), out, &ended); err != nil {
-		return ended, err
+	if err := t.read(context.WithoutCancel(ctx), out, ended); err != nil {
+		return err
 	}
 	if err := context.Cause(ctx); err != nil && !t.expired.Load() {
-		return ended, err
+		return err
 	}
-	ended.Timing.Start, ended.Timing.Run = handed.Sub(begun)-ended.Waited, time.Since(handed)
-	return ended, nil
+	ended.Timing.Start, ended.Timing.Run = handed.Sub(begun), time.Since(handed)
+	return nil
 }
 
 // wake makes a registered sandbox what its registration says, has it run, and returns its container.
@@ -151,7 +161,7 @@ func (f startFault) result() session.Result {
 
 // turn is a call's command while it runs.
 type turn struct {
-	of      *Sandbox
+	of      commandHost
 	which   Selector
 	grace   time.Duration
 	reader  *Reader
@@ -205,7 +215,7 @@ func (t *turn) endNow() {
 func (t *turn) tellEnd() error {
 	ctx, cancel := context.WithTimeout(context.Background(), endSlack)
 	defer cancel()
-	return t.of.act(ctx, t.which, control.Request{Do: control.End,
+	return act(ctx, t.of, t.which, control.Request{Do: control.End,
 		GraceMs: t.grace.Milliseconds()}, nil)
 }
 
@@ -220,7 +230,7 @@ func (t *turn) feed(stdin io.Reader) {
 	}()
 	_, err := io.Copy(input{ctx, t}, stdin)
 	if err == nil {
-		_ = t.of.CloseInput(ctx, t.which)
+		_ = act(ctx, t.of, t.which, control.Request{Do: control.CloseInput}, nil)
 	}
 }
 
@@ -231,7 +241,7 @@ type input struct {
 }
 
 func (i input) Write(data []byte) (int, error) {
-	if err := i.of.of.Input(i.ctx, i.of.which, data); err != nil {
+	if err := feed(i.ctx, i.of.of, i.of.which, data); err != nil {
 		return 0, err
 	}
 	return len(data), nil
@@ -243,18 +253,18 @@ func (t *turn) relay(c session.Command) {
 	signals, resizes := c.Signals, c.Resizes
 	for {
 		select {
-		case signal, open := <-signals:
+		case s, open := <-signals:
 			if !open {
 				signals = nil
 				continue
 			}
-			_ = t.of.Signal(ctx, t.which, signal)
+			_ = signal(ctx, t.of, t.which, s)
 		case size, open := <-resizes:
 			if !open {
 				resizes = nil
 				continue
 			}
-			_ = t.of.Resize(ctx, t.which, size)
+			_ = resize(ctx, t.of, t.which, size)
 		case <-t.over:
 			return
 		}

@@ -42,7 +42,7 @@ type End struct {
 
 // Reader follows one command.
 type Reader struct {
-	of        *Sandbox
+	of        commandHost
 	container string // that the command is in
 	pid       int
 	counts    *counted // nil if the command is not counted
@@ -67,7 +67,7 @@ var (
 		cerrdefs.ErrResourceExhausted)
 )
 
-func newReader(of *Sandbox, from reply, counts *counted, terminal bool) *Reader {
+func newReader(of commandHost, from reply, counts *counted, terminal bool) *Reader {
 	r := &Reader{of: of, container: from.container, pid: from.answer.PID, counts: counts,
 		terminal: terminal, stream: from.stream, events: make(chan Event),
 		closed: make(chan struct{})}
@@ -91,7 +91,7 @@ func (r *Reader) Close() {
 		} else {
 			_ = r.stream.Reset()
 		}
-		r.of.entry.left(r.pid, r.counts, ended)
+		r.of.left(r.pid, r.counts, ended)
 	})
 }
 
@@ -158,11 +158,11 @@ func (r *Reader) explained(e Event, err error) (Event, error) {
 	switch killed := e.End != nil &&
 		(e.End.Signal == syscall.SIGKILL || e.End.Code == 128+int(syscall.SIGKILL)); {
 	case errors.Is(err, errLost):
-		if found := r.of.entry.whyEnded(r.container); found != nil {
+		if found := r.of.exhausted(r.container); found != nil {
 			return Event{End: &End{Signal: syscall.SIGKILL, Exhausted: found}}, nil
 		}
 	case killed:
-		e.End.Exhausted = r.of.entry.of.cfg.Executor.PersistentKilled(r.container)
+		e.End.Exhausted = r.of.killed(r.container)
 	}
 	return e, err
 }

@@ -181,6 +181,23 @@ func (m *Manager) Get(user, id string) (Record, error) {
 	return p.observed(), nil
 }
 
+// Running returns the user's process that runs and has an id, or else a name.
+func (m *Manager) Running(user, idOrName string) (Record, error) {
+	known := false
+	for _, r := range m.List(user) {
+		if r.ID != idOrName && (r.Name == "" || r.Name != idOrName) {
+			continue
+		}
+		if known = true; r.Status == Running {
+			return r, nil
+		}
+	}
+	if known {
+		return Record{}, errs.Conflict("process %.200q does not run: its log says why", idOrName)
+	}
+	return Record{}, notFound(idOrName)
+}
+
 // List returns a user's processes in order of creation.
 func (m *Manager) List(user string) []Record {
 	return m.ListOf(func(of string) bool { return of == user })

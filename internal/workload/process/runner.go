@@ -66,6 +66,8 @@ type Instance struct {
 	Applied []byte
 	// Notice says what Start had to do that changes what the process finds; empty for nothing.
 	Notice string
+	// Held is what its sandbox held when it was planned (plan.Call.Held). Start sets it.
+	Held string
 }
 
 // InsideOf returns the name of a run inside a container that is its sandbox's, for

@@ -206,7 +206,7 @@ func (p *process) launch(ctx context.Context, secrets map[string]string,
 		return err
 	}
 	r := p.record
-	r.Status, r.Paused, r.Reason, r.Notice = Running, false, "", i.Notice
+	r.Status, r.Paused, r.Reason, r.Notice, r.Held = Running, false, "", i.Notice, i.Held
 	r.Instance, r.BootID, r.PID = i.identity(), p.of.cfg.BootID, i.PID
 	r.LastStartedAt = i.Started
 	if i.Started.IsZero() {

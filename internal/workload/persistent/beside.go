@@ -1,0 +1,88 @@
+package persistent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/dockerexec/life"
+	"github.com/daycare-run/sandbox/dockerexec/session"
+	"github.com/daycare-run/sandbox/internal/agent/control"
+	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/quota"
+)
+
+// beside is the container of a durable process, in which commands run beside it.
+type beside struct {
+	executor  Executor
+	container string
+}
+
+// RunBeside runs a call's command in the container of a durable process, and blocks until it has
+// ended. It ends with the process. The rest is as for Sandbox.Run, but that the command's Env is its
+// whole environment.
+func (s *Sandboxes) RunBeside(ctx context.Context, container string, account quota.Account,
+	c Call, out session.Output) (ended Ended, err error) {
+	give, err := s.cfg.Quotas.Take(account, quota.Commands, 1)
+	if err != nil {
+		return ended, fmt.Errorf("cannot run the command: %w", err)
+	}
+	defer give()
+	if c.Started != nil {
+		c.Started(true)
+	}
+	on := beside{s.cfg.Executor, container}
+	err = run(ctx, on, c.Command, out, &ended, func(r control.Request) (*Reader, error) {
+		got, err := on.ask(ctx, r, nil)
+		if err != nil {
+			return nil, err
+		}
+		return newReader(on, got, nil, r.Run.Terminal), nil
+	})
+	return ended, err
+}
+
+// errBesideEnded is the error for a command that has ended with the process.
+var errBesideEnded = fmt.Errorf(
+	"the process has ended, or its container was lost, and the command with it: %w",
+	cerrdefs.ErrUnavailable)
+
+func (b beside) ask(ctx context.Context, r control.Request, input []byte) (reply, error) {
+	if r.Do != control.Input {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, answerLimit, errNoAnswer)
+		defer cancel()
+	}
+	stream, err := b.executor.AskPersistent(ctx, b.container)
+	switch {
+	case errors.Is(err, life.ErrPaused):
+		return reply{}, errs.Conflict("the process is paused with its sandbox: resume that")
+	case cerrdefs.IsNotFound(err):
+		return reply{}, errBesideEnded
+	case err != nil:
+		return reply{}, err
+	}
+	return reply{container: b.container, stream: stream}.send(ctx, r, input,
+		func(error) error { return b.whyLost(b.container) })
+}
+
+func (b beside) whyLost(string) error { return errBesideEnded }
+
+func (b beside) exhausted(container string) *dockerexec.Exhausted {
+	ctx, cancel := context.WithTimeout(context.Background(), besideLimit)
+	defer cancel()
+	return b.executor.PersistentEnd(ctx, container)
+}
+
+// besideLimit is how long a command waits to be told what has ended its container.
+const besideLimit = 5 * time.Second
+
+func (b beside) killed(container string) *dockerexec.Exhausted {
+	return b.executor.PersistentKilled(container)
+}
+
+func (b beside) left(int, *counted, bool) {}
