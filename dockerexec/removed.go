@@ -22,7 +22,7 @@ import (
 const (
 	// lookUpAfter is how long removed paths are gathered, and thawAfter the same for a frozen
 	// container, which is thawed for them.
-	lookUpAfter = time.Second
+	lookUpAfter = 100 * time.Millisecond
 	thawAfter   = 30 * time.Second
 	// lookUpLimit is how long a container may take for its paths, and lookUpAtOnce is how many are
 	// in one message.
@@ -92,7 +92,7 @@ var canBeAsked = []life.State{life.Ready, life.Draining, life.Frozen}
 func (e *Executor) lookUpSoon(c *Container) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(c.removed) > 0 && !c.lookingUp && !e.closed && c.is(canBeAsked...) {
+	if len(c.removed)+len(c.changed) > 0 && !c.lookingUp && !e.closed && c.is(canBeAsked...) {
 		c.lookingUp = true
 		e.work.Go(func() { e.lookUpRemoved(c) })
 	}
@@ -117,12 +117,15 @@ func (e *Executor) lookUpRemoved(c *Container) {
 			e.mu.Unlock()
 			return
 		}
-		paths := c.removed
-		c.removed = nil
+		paths, changed := c.removed, c.changed
+		c.removed, c.changed = nil, nil
 		e.mu.Unlock()
 		left := e.lookUp(c, paths)
+		if len(left) == 0 && len(changed) > 0 && c.mayWatch() {
+			_ = e.lookUp(c, changed) // what fails is not heard
+		}
 		e.mu.Lock()
-		again = len(left) == 0 && len(c.removed) > 0
+		again = len(left) == 0 && len(c.removed)+len(c.changed) > 0
 		c.removed, c.lookingUp = append(left, c.removed...), again
 		e.mu.Unlock()
 	}
@@ -163,19 +166,21 @@ func (e *Executor) lookUp(c *Container, paths []string) (left []string) {
 
 // askDetached is Session.LookUp for a container that runs without the service.
 func (e *Executor) askDetached(ctx context.Context, c *Container, paths []string) error {
-	if c.spec.Persistent == "" {
+	asking, cancel := context.WithTimeout(ctx, lookUpLimit/2)
+	defer cancel()
+	stream, err := e.AskPersistent(asking, c.ID())
+	if err == nil {
+		_, err = session.AskOnce(asking, stream,
+			control.Request{Do: control.LookUp, Paths: paths})
+	}
+	if err != nil && c.spec.Persistent == "" {
 		return e.lookUpByExec(ctx, c, paths)
 	}
-	stream, err := e.AskPersistent(ctx, c.ID())
-	if err != nil {
-		return err
-	}
-	_, err = session.AskOnce(ctx, stream, control.Request{Do: control.LookUp, Paths: paths})
 	return err
 }
 
-// lookUpByExec starts an agent for that, as the first process of a durable process's container is
-// not connected.
+// lookUpByExec starts an agent for that, as the first process of a durable process's container may
+// be of a version that takes no requests.
 func (e *Executor) lookUpByExec(ctx context.Context, c *Container, paths []string) error {
 	done, err := c.Use(ctx)
 	if err != nil {

@@ -236,6 +236,21 @@ func (s *Session) LookUp(ctx context.Context, paths []string) error {
 		wire.KindStart, wire.Start{LookUp: paths}, wire.KindExit, &wire.Exit{})
 }
 
+// Rename has the agent rename a file in the container, if a program there watches files. It blocks
+// until it has answered, or ctx ends.
+func (s *Session) Rename(ctx context.Context, r wire.Rename) (wire.Renamed, error) {
+	stream, err := openStream(ctx, s.mux)
+	if err != nil {
+		return wire.Renamed{}, err
+	}
+	exit := wire.Exit{}
+	if err := exchange(ctx, stream, wire.KindStart, wire.Start{Rename: &r}, wire.KindExit,
+		&exit); err != nil || exit.Renamed == nil {
+		return wire.Renamed{}, err
+	}
+	return *exit.Renamed, nil
+}
+
 // exchange sends a message on a stream of its own and waits for the answer. It closes the stream.
 func exchange(
 	ctx context.Context, stream control.Stream,

@@ -20,7 +20,8 @@
 // session; it is in the first process of a durable process, too. bridge.go connects to it, and ports.go
 // finds the ports there. output.go and spool.go carry a command's output, wait.go waits
 // for children, written.go measures the root filesystem, oom.go has commands killed before the
-// agent, accesstimes.go checks mounts, lookup.go has gVisor release what was removed.
+// agent, accesstimes.go checks mounts, lookup.go has gVisor release what was removed, and
+// watched.go has its inotify hear what the service changes.
 package agent
 
 import (

@@ -64,6 +64,14 @@ func (c *command) serve() {
 	case start.Accept:
 		c.offered.accept(c.stream)
 		return
+	case start.Rename != nil:
+		done := Rename(c.uid, *start.Rename)
+		if wire.WriteMessage(c.stream, wire.KindExit, wire.Exit{Renamed: &done}) != nil {
+			_ = c.stream.Reset()
+			return
+		}
+		_ = c.stream.Close()
+		return
 	case start.LookUp != nil:
 		if LookUp(c.uid, start.LookUp) != nil ||
 			wire.WriteMessage(c.stream, wire.KindExit, wire.Exit{}) != nil {

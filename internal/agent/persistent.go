@@ -152,6 +152,12 @@ func (l *persistent) answer(stream *yamux.Stream) error {
 			return err
 		}
 		return reply(stream, control.Answer{})
+	case control.Rename:
+		if r.Rename == nil {
+			return errBroken
+		}
+		done := Rename(l.uid, *r.Rename)
+		return reply(stream, control.Answer{Renamed: &done})
 	case control.Idle:
 		return reply(stream, control.Answer{Idle: isIdle()})
 	case control.Ports:

@@ -25,6 +25,8 @@ import (
 type Executor interface {
 	HoldsFile(user string, id dockerexec.FileID) bool
 	Removed(user, host, inside string)
+	Changed(user, host, inside string)
+	RenameInside(user, host, inside, temp string, replace bool)
 }
 
 // Files carries out file calls. It is safe for concurrent use.
@@ -94,9 +96,7 @@ func (f *Files) Write(ctx context.Context, id string, r WriteRequest) (Written, 
 	if err != nil {
 		return Written{}, t.failed("write", err)
 	}
-	if file.Replaced() {
-		f.removed(&t)
-	}
+	f.written(&t, file)
 	return Written{Bytes: n, ResolvedPath: t.hostPath(), SandboxPath: display(t.path)}, nil
 }
 
@@ -111,8 +111,24 @@ func (f *Files) create(t *fileTarget, how hostfs.CreateMode,
 	file.Keep(func(id hostfs.ID) bool {
 		return f.executor.HoldsFile(t.user, dockerexec.FileID{Dev: id.Dev, Ino: id.Ino})
 	})
+	user, host, inside := t.user, t.hostPath(), t.path.String()
+	file.RenameBy(func(temp string, replace bool) {
+		f.executor.RenameInside(user, host, inside, temp, replace)
+	})
 	return file, nil
 }
+
+// written has the user's containers hear of a file that was written, and release the one before it.
+func (f *Files) written(t *fileTarget, file *hostfs.Writer) {
+	if file.Replaced() {
+		f.removed(t)
+	} else {
+		f.changed(t)
+	}
+}
+
+// changed has the user's containers hear of what has come to be at a path, or has changed there.
+func (f *Files) changed(t *fileTarget) { f.executor.Changed(t.user, t.hostPath(), t.path.String()) }
 
 // newFile is the mode of a file that does not replace another.
 const newFile = 0o644
@@ -203,6 +219,7 @@ func (f *Files) Mkdir(ctx context.Context, id, written string, parents bool) err
 		return err
 	}
 	defer t.close()
+	defer f.changed(&t)
 	return t.failed("make", t.root.Mkdir(t.name, parents))
 }
 

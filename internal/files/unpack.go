@@ -100,6 +100,7 @@ func (u *unpacking) next() error {
 	switch e.Kind {
 	case archive.Directory:
 		_, err = t.root.MakeDir(t.name, e.Mode|ownerChanges)
+		u.files.changed(t)
 	case archive.Link:
 		err = t.root.Symlink(e.Text, t.name)
 	case archive.File:
@@ -152,8 +153,8 @@ func (u *unpacking) file(t *fileTarget, e archive.Entry) error {
 	if err := u.buffer.Flush(); err != nil {
 		return err
 	}
-	if _, err = file.Commit(); err == nil && file.Replaced() {
-		u.files.removed(t)
+	if _, err = file.Commit(); err == nil {
+		u.files.written(t, file)
 	}
 	return err
 }

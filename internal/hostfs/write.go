@@ -88,14 +88,40 @@ func (w *Writer) finish() error {
 	if entry >= 0 && w.held != nil && w.held(there.ID) {
 		return w.overwrite(entry, there)
 	}
-	if w.how == Replace {
-		err = unix.Renameat(w.dir, w.temp, w.dir, w.leaf)
-		w.replaced = err == nil && entry >= 0
-	} else {
-		err = renameNew(w.dir, w.temp, w.dir, w.leaf)
+	if err = w.appear(); errors.Is(err, unix.ENOENT) && w.hasAppeared() {
+		err = nil // somebody else has been late
 	}
+	w.replaced = err == nil && entry >= 0
 	return classify(w.name, err)
 }
+
+// appear gives the new file its name.
+func (w *Writer) appear() error {
+	replace := w.how == Replace
+	if w.rename != nil {
+		if w.rename(w.temp, replace); w.hasAppeared() {
+			return nil
+		}
+	}
+	if replace {
+		return unix.Renameat(w.dir, w.temp, w.dir, w.leaf)
+	}
+	return renameNew(w.dir, w.temp, w.dir, w.leaf)
+}
+
+// hasAppeared reports whether the new file has its name.
+func (w *Writer) hasAppeared() bool {
+	if w.rename == nil {
+		return false
+	}
+	file, err1 := inspect(w.file, "")
+	named, err2 := inspect(w.dir, w.leaf)
+	return err1 == nil && err2 == nil && file.ID == named.ID
+}
+
+// RenameBy has Commit let somebody else rename the new file, from a name in the file's directory to
+// the file's own. rename blocks until that is done or not; if it is not, Commit does it.
+func (w *Writer) RenameBy(rename func(temp string, replace bool)) { w.rename = rename }
 
 // Replaced reports whether Commit has put a new file in the place of another.
 func (w *Writer) Replaced() bool { return w.replaced }

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,6 +43,8 @@ type fakeExecutor struct {
 	held dockerexec.FileID
 	// removed are the paths that Removed was told, on the host and inside.
 	removed []string
+	// changed and renamed are what Changed and RenameInside were told.
+	changed, renamed []string
 	// tmp is where a user's /tmp is; empty for nowhere.
 	tmp string
 	// tmpHeld is how many hold it.
@@ -89,6 +92,12 @@ func (f *fakeExecutor) Warm(user string, _ quota.Token, plan func(context.Contex
 	if err != nil {
 		f.t.Error(err)
 	}
+}
+
+func (f *fakeExecutor) Changed(_, _, inside string) { f.changed = append(f.changed, inside) }
+
+func (f *fakeExecutor) RenameInside(_, _, inside, temp string, replace bool) {
+	f.renamed = append(f.renamed, fmt.Sprintf("%s to %s, %t", temp[:len(".daycare-")], inside, replace))
 }
 
 func (f *fakeExecutor) Removed(user, host, inside string) {

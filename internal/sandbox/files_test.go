@@ -228,19 +228,21 @@ func TestContainersAreToldWhatIsRemoved(t *testing.T) {
 	for _, tt := range []struct {
 		what string
 		do   func() error
-		want []string
+		// what is released, told of as changed, and offered to be renamed inside
+		want, changed, renamed []string
 	}{
-		{"new", func() error { return write(files.WriteRequest{Path: "dir/file"}) }, nil},
-		{"appended", func() error { return write(files.WriteRequest{Path: "dir/file", Append: true}) }, nil},
-		{"replaced", func() error { return write(files.WriteRequest{Path: "dir/file"}) }, []string{"alice " + home + "/dir/file /home/dir/file"}},
-		{"unpacked beside it", func() error { return unpack("other") }, nil},
-		{"unpacked over it", func() error { return unpack("file") }, []string{"alice " + home + "/dir/file /home/dir/file"}},
-		{"moved", func() error { return s.Move(ctx, "agent", "dir", "to", false) }, []string{"alice " + home + "/dir /home/dir", "alice " + home + "/to /home/to"}},
-		{"removed", func() error { return s.Remove(ctx, "agent", "to", true) }, []string{"alice " + home + "/to /home/to"}},
+		{"new", func() error { return write(files.WriteRequest{Path: "dir/file"}) }, nil, []string{"/home/dir/file"}, []string{".daycare- to /home/dir/file, true"}},
+		{"appended", func() error { return write(files.WriteRequest{Path: "dir/file", Append: true}) }, nil, []string{"/home/dir/file"}, nil},
+		{"replaced", func() error { return write(files.WriteRequest{Path: "dir/file"}) }, []string{"alice " + home + "/dir/file /home/dir/file"}, nil, []string{".daycare- to /home/dir/file, true"}},
+		{"made", func() error { return s.Mkdir(ctx, "agent", "made", false) }, nil, []string{"/home/made"}, nil},
+		{"unpacked beside it", func() error { return unpack("other") }, nil, []string{"/home/dir/other"}, []string{".daycare- to /home/dir/other, true"}},
+		{"unpacked over it", func() error { return unpack("file") }, []string{"alice " + home + "/dir/file /home/dir/file"}, nil, []string{".daycare- to /home/dir/file, true"}},
+		{"moved", func() error { return s.Move(ctx, "agent", "dir", "to", false) }, []string{"alice " + home + "/dir /home/dir", "alice " + home + "/to /home/to"}, nil, nil},
+		{"removed", func() error { return s.Remove(ctx, "agent", "to", true) }, []string{"alice " + home + "/to /home/to"}, nil, nil},
 	} {
-		executor.removed = nil
-		if err := tt.do(); err != nil || !slices.Equal(executor.removed, tt.want) {
-			t.Errorf("%s: %q, %v", tt.what, executor.removed, err)
+		executor.removed, executor.changed, executor.renamed = nil, nil, nil
+		if err := tt.do(); err != nil || !slices.Equal(executor.removed, tt.want) || !slices.Equal(executor.changed, tt.changed) || !slices.Equal(executor.renamed, tt.renamed) {
+			t.Errorf("%s: %q, %q, %q, %v", tt.what, executor.removed, executor.changed, executor.renamed, err)
 		}
 	}
 }

@@ -72,6 +72,12 @@ func (e Executor) Leave(context.Context, string) error { return nil }
 // HoldsFile implements sandbox.Executor.
 func (e Executor) HoldsFile(string, dockerexec.FileID) bool { return false }
 
+// Changed implements sandbox.Executor.
+func (e Executor) Changed(string, string, string) {}
+
+// RenameInside implements sandbox.Executor.
+func (e Executor) RenameInside(string, string, string, string, bool) {}
+
 // Removed implements sandbox.Executor.
 func (e Executor) Removed(string, string, string) {}
 

@@ -76,8 +76,12 @@ const (
 	// Ports asks at which ports of the loopback programs listen. Ports frames follow: one at once,
 	// and another with each change. An older agent answers FaultMissing.
 	Ports Verb = "ports"
-	// LookUp looks Paths up as the tenant. An older agent answers FaultMissing.
+	// LookUp looks Paths up as the tenant, and has those hear who watch them. An older agent answers
+	// FaultMissing, or leaves them unheard.
 	LookUp Verb = "lookUp"
+	// Rename renames a file as the tenant, if somebody watches files. An older agent answers
+	// FaultMissing.
+	Rename Verb = "rename"
 )
 
 // Request is the first frame of a stream.
@@ -102,6 +106,8 @@ type Request struct {
 	Make *Make `json:"make,omitempty"`
 	// Paths are for LookUp.
 	Paths []string `json:"paths,omitempty"`
+	// Rename is for the verb.
+	Rename *wire.Rename `json:"rename,omitempty"`
 }
 
 // Make is a directory, or an empty file, of which the first component that is missing is to be
@@ -154,6 +160,8 @@ type Answer struct {
 	Lost int64 `json:"lost,omitempty"`
 	// Idle is the answer to the verb.
 	Idle bool `json:"idle,omitempty"`
+	// Renamed is the answer to Rename.
+	Renamed *wire.Renamed `json:"renamed,omitempty"`
 	// Terminal says for Begin and Follow whether the command has a terminal. An older agent does
 	// not say: nil.
 	Terminal *bool `json:"terminal,omitempty"`

@@ -131,13 +131,29 @@ type Start struct {
 	// Ahead makes the agent start the next command's shell when this one has ended and nothing else
 	// runs.
 	Ahead bool `json:"ahead,omitempty"`
-	// LookUp asks for no command, but for paths to be looked up as the commands' user. The Exit
-	// comes when that is done.
+	// LookUp asks for no command, but for paths to be looked up as the commands' user, and told to
+	// who watches them. The Exit comes when that is done.
 	LookUp []string `json:"lookUp,omitempty"`
+	// Rename asks for no command, but for a file to be renamed. The Exit says what became of it.
+	Rename *Rename `json:"rename,omitempty"`
 	// Offer asks for no command, but for the agent to listen at ports, and Accept for one connection
 	// to those.
 	Offer  bool `json:"offer,omitempty"`
 	Accept bool `json:"accept,omitempty"`
+}
+
+// Rename is a file that is to be renamed as the commands' user, if a program watches files; without
+// Replace only to a name that is free.
+type Rename struct {
+	From    string `json:"from"`
+	To      string `json:"to"`
+	Replace bool   `json:"replace,omitempty"`
+}
+
+// Renamed says whether a program watches files, and whether the file was renamed then.
+type Renamed struct {
+	Watched bool `json:"watched,omitempty"`
+	Done    bool `json:"done,omitempty"`
 }
 
 // Fault says which part of a Start could not be carried out.
@@ -173,6 +189,8 @@ type Exit struct {
 	// were besides.
 	Leftovers     []string `json:"leftovers,omitempty"`
 	MoreLeftovers int      `json:"moreLeftovers,omitempty"`
+	// Renamed answers a Rename.
+	Renamed *Renamed `json:"renamed,omitempty"`
 	// TimedOut says that the command was killed because its time was up.
 	TimedOut bool `json:"timedOut,omitempty"`
 }

@@ -123,8 +123,9 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 	if err := r.writeLaunch(ctx, p, made.Spec.UID, made.Spec.GID, launch.Launch{
 		Version: launch.Version, Log: r.logBounds(), Ready: p.Ready, Note: made.Notice,
 		Command: launch.Command{
-			Process: specs.Process{Args: p.Argv, Cwd: p.Cwd, Env: made.Environment(p.Env, secrets)},
-			Shell:   p.Command, Login: p.Login,
+			Process: specs.Process{Args: p.Argv, Cwd: p.Cwd,
+				Env: made.Environment(polling(made.Spec), p.Env, secrets)},
+			Shell: p.Command, Login: p.Login,
 		},
 	}); err != nil {
 		return process.Instance{}, err
@@ -142,6 +143,19 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 	instance := asInstance(started)
 	instance.Applied, instance.Notice, instance.Held = applied, made.Notice, made.Call.Held()
 	return instance, nil
+}
+
+// polling returns variables by which tools that watch files look for changes once a second. Under
+// gVisor they hear of none that another container makes.
+func polling(spec dockerexec.Spec) map[string]string {
+	if !spec.Platform.GVisor {
+		return nil
+	}
+	return map[string]string{
+		"CHOKIDAR_USEPOLLING": "true", "CHOKIDAR_INTERVAL": "1000", // vite, nodemon and many others
+		"WATCHPACK_POLLING":        "1000",                                     // webpack and next
+		"WATCHFILES_FORCE_POLLING": "true", "WATCHFILES_POLL_DELAY_MS": "1000", // uvicorn
+	}
 }
 
 // plan plans the container of a process with what its sandbox holds now.
