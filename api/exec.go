@@ -62,7 +62,8 @@ func request(body sentExec) (sandbox.Request, error) {
 			PackageManagers: body.PackageManagers,
 			Restrictions:    sandbox.Restrictions(body.Restrictions), Home: body.Home,
 		},
-		InSandbox: body.In == types.InSandbox, Process: body.Process, Cwd: body.Cwd, Env: body.Env, Secrets: body.Secrets, OnlyIfRunning: body.OnlyIfRunning,
+		InSandbox: body.In == types.InSandbox, Process: body.Process, Cwd: body.Cwd, Env: body.Env,
+		Secrets: body.Secrets, OnlyIfRunning: body.OnlyIfRunning,
 	}
 	if err := checkIn(body.In); err != nil {
 		return r, err

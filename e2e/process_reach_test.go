@@ -232,6 +232,12 @@ func TestACallBesideAProcess(t *testing.T) {
 		if out := run(e); out.Stdout != "typed\n/tmp\n" || out.ExitCode == nil || *out.ExitCode != 7 {
 			t.Errorf("%s %q", exitText(out), out.Stdout)
 		}
+		if out := run(beside("sleep 7704 >/dev/null 2>&1 & echo left")); out.Stdout != "left\n" {
+			t.Errorf("%+v", out)
+		}
+		if out := run(beside("curl -sS https://a.example")); len(out.Hints) != 1 || !strings.Contains(out.Hints[0].Message, "it has what the process has") {
+			t.Errorf("without a network: %+v", out.Hints)
+		}
 		e = beside("sleep 7701 & sleep 7702")
 		e.TimeoutMs = new(int64(1000))
 		if out := run(e); !out.TimedOut {
@@ -283,7 +289,9 @@ func TestACallBesideAProcess(t *testing.T) {
 		if _, err := l.client.StopProcess(t.Context(), user, p.ID, ""); err != nil {
 			t.Error(err)
 		}
-		<-ended
+		if err := <-ended; kindOf(err) != types.Unavailable || !strings.Contains(err.Error(), "the process has ended") {
+			t.Errorf("the command ended with the process: %v", err)
+		}
 		if _, err := l.client.Exec(t.Context(), user, beside("true")); kindOf(err) != types.Conflict || !strings.Contains(err.Error(), "does not run") {
 			t.Errorf("after its end: %v", err)
 		}
@@ -295,12 +303,18 @@ func TestACallBesideAProcessOfAMachine(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		const user = "beside-machine"
 		l.registerPersistent(t, user)
-		p, err := l.client.StartProcess(t.Context(), user, types.StartProcess{Name: "idle", In: types.InSandbox, Command: "sleep 7711"})
+		p, err := l.client.StartProcess(t.Context(), user, types.StartProcess{Name: "idle", In: types.InSandbox, Cwd: "/tmp", Env: map[string]string{"GIVEN": "given"}, Command: "sleep 7711"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := l.client.Exec(t.Context(), user, types.Exec{Process: p.Name, Command: "ps -eo args | grep -c '[s]leep 7711'"})
-		if err != nil || out.Stdout != "1\n" {
+		beside := types.Exec{Process: p.Name, Command: "ps -eo args | grep -c '[s]leep 7711'; pwd; echo $GIVEN"}
+		out, err := l.client.Exec(t.Context(), user, beside)
+		if err != nil || out.Stdout != "1\n/tmp\ngiven\n" {
+			t.Errorf("%+v, %v", out, err)
+		}
+		// Another registration would give the call another machine, without the process.
+		l.registerAs(t, user, types.Registration{UserID: user, Persistent: true, Permissions: types.Permissions{WriteDirs: []string{"/home/more"}}})
+		if out, err := l.client.Exec(t.Context(), user, beside); kindOf(err) != types.Conflict {
 			t.Errorf("%+v, %v", out, err)
 		}
 	})

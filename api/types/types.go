@@ -139,6 +139,8 @@ type In string
 const (
 	InCall    In = "call"
 	InSandbox In = "sandbox"
+	// InProcess is that of a process, for a call with Exec.Process; it is said in answers alone.
+	InProcess In = "process"
 )
 
 // Terminal is a terminal's size in characters, from 1 to 10000; by default 24 rows of 80.
@@ -226,7 +228,8 @@ type Hint struct {
 	Value string `json:"value,omitempty"`
 	// Reason belongs to restarted: why the sandbox was started again.
 	Reason string `json:"reason,omitempty"`
-	// In is InSandbox for a command inside its persistent sandbox, and empty otherwise.
+	// In is InSandbox for a command inside its persistent sandbox, InProcess for one in a process's
+	// container, and empty otherwise.
 	In In `json:"in,omitempty"`
 }
 

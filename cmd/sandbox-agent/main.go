@@ -7,8 +7,8 @@
 //     then becomes `sandbox-agent rest`.
 //   - look-up looks paths up as the commands' user.
 //   - access-times prints the access times of mounted files.
-//   - process is the first process of a durable process's container (package launch), and forward connects to its ports.
-//   - lasting is the first process of a persistent container (package control), and bridge connects to it.
+//   - process is the first process of a durable process's container (package launch), and lasting that of a persistent one.
+//     Both take commands (package control), for which bridge connects to them. forward connects to ports there.
 package main
 
 import (

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -26,7 +28,7 @@ func processExecCommand(a *app) *cobra.Command {
 		Short: "Run a command in a process's container",
 		Long: `exec runs a command in the container of a process, with what the process has: its files, its names, its loopback,
 its /tmp and its kernel. The command ends with the process. Its directory is the process's, and its environment has the
-variables that the process was started with, but for secrets.
+variables that the process was started with, but for secrets. What it leaves running ends with it.
 
 All else is as for "sandbox exec".`,
 		Example: `  sandbox process exec --user alice web -- 'curl -s localhost:8000'
@@ -35,6 +37,9 @@ All else is as for "sandbox exec".`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 || !f.tty && len(afterProcess(args)) == 0 { // at a terminal there is a shell
 				return errors.New("name a process, and a command after it: sandbox process exec --user USER PROCESS -- COMMAND")
+			}
+			if len(args) > 1 && args[1] != "--" && strings.HasPrefix(args[1], "-") {
+				return fmt.Errorf("flags such as %s go before PROCESS; a command comes after --", args[1])
 			}
 			return nil
 		},
@@ -60,6 +65,7 @@ All else is as for "sandbox exec".`,
 	cmd.Flags().SetInterspersed(false)
 	f.target.flags(a, cmd)
 	f.howFlags(cmd)
+	cmd.Flags().Lookup("cwd").Usage = "directory to run in (default: the process's)"
 	f.runFlags(cmd)
 	return cmd
 }

@@ -33,6 +33,9 @@ func (l *persistent) begin(stream *yamux.Stream, r control.Request) error {
 	l.enterDone(c)
 	go func() {
 		c.run(time.Duration(r.Run.TimeoutMs) * time.Millisecond)
+		if r.Run.EndsAll {
+			c.tree.killSession(c.root)
+		}
 		l.ahead.ended()
 		if r.Run.Ahead {
 			l.ahead.next(c.process)

@@ -52,16 +52,27 @@ func RunProcess(dir, socket string, uid uint32, score *OOMScore) (code int, err 
 			unix.SIGXFSZ)); err != nil {
 		return launch.CodeAgent, err
 	}
-	l, err := newPersistent(d.tree, uid, false, aheadBuiltin)
+	if err := d.besides(socket); err != nil { // without it the process is as it was
+		fmt.Fprintln(os.Stderr, "sandbox-agent: no command can run beside the process:", err)
+	}
+	return d.whole()
+}
+
+// besides begins to serve clients of the socket.
+func (d *durable) besides(socket string) error {
+	l, err := newPersistent(d.tree, d.uid, false, aheadBuiltin)
 	if err != nil {
-		return launch.CodeAgent, err
+		return err
 	}
 	listener, err := listen(socket)
 	if err != nil {
-		return launch.CodeAgent, err
+		return err
 	}
-	go l.accept(listener) //nolint:errcheck // without it the process is as it was
-	return d.whole()
+	go func() {
+		_ = l.accept(listener)
+		_ = listener.Close()
+	}()
+	return nil
 }
 
 // whole is the process from its start to its end.

@@ -28,9 +28,14 @@ const (
 func Restarted(why string) Hint { return Hint{Kind: types.HintRestarted, Reason: why} }
 
 // Inside marks hints as those of a command inside its persistent sandbox.
-func Inside(list []Hint) {
+func Inside(list []Hint) { ranIn(list, types.InSandbox) }
+
+// Beside says of hints that their command ran in a process's container.
+func Beside(list []Hint) { ranIn(list, types.InProcess) }
+
+func ranIn(list []Hint, in types.In) {
 	for i := range list {
-		list[i].In = types.InSandbox
+		list[i].In = in
 	}
 }
 
@@ -156,6 +161,8 @@ func Say(door Door, list []Hint) []Hint {
 				advice = other[door]
 			}
 			switch {
+			case h.In == types.InProcess && advice != "" && h.Kind != types.HintNoSpace:
+				advice = "it has what the process has: if more is needed, start the process with it"
 			case h.Kind == types.HintOwnLocalhost && h.Reason != "":
 				advice = "" // it has asked for @process already
 			case h.Kind != types.HintReadOnly:

@@ -2,6 +2,8 @@ package plan
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -113,6 +115,14 @@ func (p *Planner) MakeAnew(ctx context.Context, d Decided, cwd string) (notice s
 		return ""
 	}
 	return noticeAnew(dir)
+}
+
+// Held identifies what the container of a process has: what its sandbox holds, and what it may reach.
+func (p Plan) Held() string {
+	e := p.Spec.Egress
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q %q %q %t", p.Call.Held(), e.Profile, e.Domains,
+		e.Denied, p.Spec.Events))
+	return hex.EncodeToString(sum[:])
 }
 
 // reaches returns the processes whose ports the call reaches.

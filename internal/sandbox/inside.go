@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/daycare-run/sandbox/dockerexec"
@@ -78,6 +79,11 @@ func (s *Service) runInside(ctx context.Context, box Sandbox, r Request, out ses
 	if err != nil {
 		return Result{}, err
 	}
+	leave, err := s.enter(ctx, box, r.OnlyIfRunning)
+	if err != nil {
+		return Result{}, err
+	}
+	defer leave()
 	there := elsewhere{
 		name: dockerexec.Spec{Persistent: in.ID()}.ContainerName(), run: in.Run,
 		// What is planned now says which limits it has.
@@ -85,7 +91,7 @@ func (s *Service) runInside(ctx context.Context, box Sandbox, r Request, out ses
 	}
 	call := persistent.Call{Command: command.Command,
 		Env: []map[string]string{terminalVariables(r), r.Env, r.Secrets}}
-	ended, err := s.runThere(ctx, box, r, there, call, out, watch)
+	ended, err := s.runThere(ctx, r, there, call, out, watch)
 	hints.Inside(ended.Hints)
 	return ended, err
 }
@@ -100,12 +106,17 @@ func (s *Service) runBeside(ctx context.Context, box Sandbox, r Request, out ses
 	if r.InSandbox {
 		return Result{}, errs.Invalid("process and in exclude each other: leave in out")
 	}
-	p, err := s.processes.Running(box.User.String(), r.Process)
+	if err := refuseGrants(r.Confinement,
+		"a call in a process's container has what the process has, no more and no less: leave it out"); err != nil {
+		return Result{}, err
+	}
+	leave, err := s.enter(ctx, box, r.OnlyIfRunning)
 	if err != nil {
 		return Result{}, err
 	}
-	if err := refuseGrants(r.Confinement,
-		"a call in a process's container has what the process has, no more and no less: leave it out"); err != nil {
+	defer leave()
+	p, err := s.processes.Running(box.User.String(), r.Process)
+	if err != nil {
 		return Result{}, err
 	}
 	if p.SandboxID != box.ID.String() {
@@ -113,41 +124,65 @@ func (s *Service) runBeside(ctx context.Context, box Sandbox, r Request, out ses
 			"process: %q was started by sandbox %q, and only calls to that one may run in its container",
 			r.Process, p.SandboxID)
 	}
-	if p.InSandbox {
-		r.InSandbox = true
-		return s.runInside(ctx, box, r, out, watch)
-	}
-	c, err := s.planner.Resolve(box, p.Confinement())
+	c, planned, err := s.planBeside(ctx, box, p)
 	if err != nil {
 		return Result{}, err
 	}
-	if c.Held() != p.Held {
+	held := planned.Held()
+	if p.InSandbox {
+		held = planned.Call.Held()
+	}
+	if held != p.Held {
 		return Result{}, errs.Conflict(
 			"process: the container of %q was made with what sandbox %q held then, which has changed, or is not known: start the process again",
 			r.Process, box.ID)
 	}
-	c.Detached = true
+	r.Cwd = cmp.Or(r.Cwd, p.Cwd)
+	if p.InSandbox {
+		r.Env = merged(p.Env, r.Env)
+		return s.runInside(ctx, box, r, out, watch)
+	}
 	command, err := s.command(c, r)
 	if err != nil {
 		return Result{}, err
 	}
-	if r.Cwd == "" {
-		command.Cwd = p.Cwd
-	}
-	planned, err := s.plan(ctx, c, true)
-	if err != nil {
-		return Result{}, err
-	}
 	command.Env = planned.Environment(terminalVariables(r), p.Env, r.Env, r.Secrets)
-	account, container := s.account(box.User), p.Instance.Container
+	account, reaches := s.account(box.User), planned.Spec.Egress.Profile != ""
 	there := elsewhere{
 		name: dockerexec.Spec{Process: dockerexec.Process{ID: p.ID}}.ContainerName(),
 		run: func(ctx context.Context, c persistent.Call, out session.Output) (persistent.Ended, error) {
-			return s.persistent.RunBeside(ctx, container, account, c, out)
+			return s.persistent.RunBeside(ctx, p.Instance.Container, reaches, account, c, out)
 		},
 		plan: func() (plan.Plan, error) { return planned, nil },
 	}
-	return s.runThere(ctx, box, r, there, persistent.Call{Command: command.Command}, out, watch)
+	ended, err := s.runThere(ctx, r, there, persistent.Call{Command: command.Command}, out, watch)
+	hints.Beside(ended.Hints)
+	return ended, err
+}
+
+// planBeside plans the container of a process as it would be made now.
+func (s *Service) planBeside(ctx context.Context, box Sandbox,
+	p process.Record) (*plan.Call, plan.Plan, error) {
+	c, err := s.planner.Resolve(box, p.Confinement())
+	if err != nil {
+		return nil, plan.Plan{}, err
+	}
+	c.Detached = true
+	if p.InSandbox {
+		planned, err := s.planner.PlanHeld(ctx, box, "", true)
+		return c, planned, err
+	}
+	planned, err := s.plan(ctx, c, true)
+	return c, planned, err
+}
+
+// merged returns all variables; the later ones win.
+func merged(all ...map[string]string) map[string]string {
+	into := map[string]string{}
+	for _, variables := range all {
+		maps.Copy(into, variables)
+	}
+	return into
 }
 
 // elsewhere is a container that is not one for a call's grants.
@@ -159,13 +194,8 @@ type elsewhere struct {
 }
 
 // runThere runs a call's command there.
-func (s *Service) runThere(ctx context.Context, box Sandbox, r Request, there elsewhere,
+func (s *Service) runThere(ctx context.Context, r Request, there elsewhere,
 	call persistent.Call, out session.Output, watch *execWatch) (Result, error) {
-	leave, err := s.enter(ctx, box, r.OnlyIfRunning)
-	if err != nil {
-		return Result{}, err
-	}
-	defer leave()
 	var refused *refusals
 	call.Started = func(reaches bool) {
 		if reaches {

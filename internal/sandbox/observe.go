@@ -42,6 +42,9 @@ func (s *Service) watchExec(box Sandbox, r Request) *execWatch {
 			w.event.Grants, w.event.Network = "in:sandbox",
 				listText(slices.Concat(box.Presets, box.Domains))
 		}
+		if r.Process != "" {
+			w.event.Grants = "process:" + listText([]string{r.Process})
+		}
 		w.publish()
 	}
 	return w

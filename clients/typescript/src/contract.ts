@@ -1546,10 +1546,11 @@ export interface components {
             /** @description Of `restarted`: why. */
             reason?: string;
             /**
-             * @description The command ran inside its persistent sandbox, whose registration says what it may do. Absent otherwise.
-             * @constant
+             * @description `sandbox`: the command ran inside its persistent sandbox, whose registration says what it may do. `process`: it ran
+             *     in a process's container, and has what the process has. Absent otherwise.
+             * @enum {string}
              */
-            in?: "sandbox";
+            in?: "sandbox" | "process";
         };
         /** @description A Result with the command's output. */
         Output: components["schemas"]["Result"] & {

@@ -135,6 +135,9 @@ type Run struct {
 	Call bool `json:"call,omitempty"`
 	// GraceMs is for that end, in milliseconds.
 	GraceMs int64 `json:"graceMs,omitempty"`
+	// EndsAll ends what the command leaves of its session when it ends. An older agent lets that go
+	// on.
+	EndsAll bool `json:"endsAll,omitempty"`
 	// Note is for the service's own use, and is returned in lists.
 	Note json.RawMessage `json:"note,omitempty"`
 }

@@ -31,6 +31,24 @@ func (s *Server) execText() string {
 		s.cfg.MaxTimeout) + leftovers
 }
 
+// beside returns the id of a process in whose container a call may run: one that has no more than a
+// call here may ask for.
+func (s *Server) beside(ctx context.Context, name string) (id string, _ error) {
+	if id, err := s.cfg.Client.FindProcess(ctx, s.cfg.Sandbox, name); err != nil {
+		return id, err
+	} else if p, err := s.cfg.Client.Process(ctx, s.cfg.Sandbox, id); err != nil {
+		return "", err
+	} else if p.In == types.InSandbox && !s.cfg.Persistent {
+		return "", fmt.Errorf("process %q runs inside its sandbox, which may have more than a call here may ask for", name)
+	} else if _, err := s.cfg.Bounds.tags(p.Permissions); err != nil {
+		return "", fmt.Errorf("process %q has more than a call here may ask for: %w", name, err)
+	} else if err := s.cfg.Bounds.names(p.AllowedDomains, p.PackageManagers); err != nil {
+		return "", fmt.Errorf("process %q has more than a call here may ask for: %w", name, err)
+	} else {
+		return p.ID, nil
+	}
+}
+
 // runExec runs a command. When ctx ends because the client has cancelled the request, so does the
 // command.
 func (s *Server) runExec(ctx context.Context, req *mcp.CallToolRequest,
@@ -40,7 +58,12 @@ func (s *Server) runExec(ctx context.Context, req *mcp.CallToolRequest,
 		return nil, err
 	}
 	e.TimeoutMs = in.TimeoutMs
-	if e.Process = in.Process; s.cfg.Persistent && in.asksForNothing() && e.Process == "" {
+	switch {
+	case in.Process != "":
+		if e.Process, err = s.beside(ctx, in.Process); err != nil {
+			return nil, err
+		}
+	case s.cfg.Persistent && in.asksForNothing():
 		e.In = types.InSandbox
 	}
 	var stdout, stderr clipped

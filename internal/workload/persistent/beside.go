@@ -23,33 +23,44 @@ type beside struct {
 }
 
 // RunBeside runs a call's command in the container of a durable process, and blocks until it has
-// ended. It ends with the process. The rest is as for Sandbox.Run, but that the command's Env is its
-// whole environment.
-func (s *Sandboxes) RunBeside(ctx context.Context, container string, account quota.Account,
-	c Call, out session.Output) (ended Ended, err error) {
+// ended. It ends with the process, and what it leaves running ends with it. The rest is as for
+// Sandbox.Run, but that the command's Env is its whole environment. reaches says whether the process
+// has a network.
+func (s *Sandboxes) RunBeside(ctx context.Context, container string, reaches bool,
+	account quota.Account, c Call, out session.Output) (ended Ended, err error) {
 	give, err := s.cfg.Quotas.Take(account, quota.Commands, 1)
 	if err != nil {
 		return ended, fmt.Errorf("cannot run the command: %w", err)
 	}
 	defer give()
 	if c.Started != nil {
-		c.Started(true)
+		c.Started(reaches)
 	}
 	on := beside{s.cfg.Executor, container}
 	err = run(ctx, on, c.Command, out, &ended, func(r control.Request) (*Reader, error) {
+		r.Run.EndsAll = true
 		got, err := on.ask(ctx, r, nil)
 		if err != nil {
 			return nil, err
 		}
 		return newReader(on, got, nil, r.Run.Terminal), nil
 	})
+	if errors.Is(err, errLost) { // in the words of clients' sandboxes
+		err = on.whyLost(container)
+	}
 	return ended, err
 }
 
-// errBesideEnded is the error for a command that has ended with the process.
-var errBesideEnded = fmt.Errorf(
-	"the process has ended, or its container was lost, and the command with it: %w",
-	cerrdefs.ErrUnavailable)
+// errBesideLost is the error for a command whose process goes on, and errBesideEnded is for one that has
+// ended with the process.
+var (
+	errBesideLost = fmt.Errorf(
+		"the connection to the process's container was lost, and the command was ended: %w",
+		cerrdefs.ErrUnavailable)
+	errBesideEnded = fmt.Errorf(
+		"the process has ended, or its container was lost, and the command with it: %w",
+		cerrdefs.ErrUnavailable)
+)
 
 func (b beside) ask(ctx context.Context, r control.Request, input []byte) (reply, error) {
 	if r.Do != control.Input {
@@ -70,7 +81,12 @@ func (b beside) ask(ctx context.Context, r control.Request, input []byte) (reply
 		func(error) error { return b.whyLost(b.container) })
 }
 
-func (b beside) whyLost(string) error { return errBesideEnded }
+func (b beside) whyLost(string) error {
+	if b.executor.PersistentRuns(b.container) {
+		return errBesideLost
+	}
+	return errBesideEnded
+}
 
 func (b beside) exhausted(container string) *dockerexec.Exhausted {
 	ctx, cancel := context.WithTimeout(context.Background(), besideLimit)
@@ -81,8 +97,7 @@ func (b beside) exhausted(container string) *dockerexec.Exhausted {
 // besideLimit is how long a command waits to be told what has ended its container.
 const besideLimit = 5 * time.Second
 
-func (b beside) killed(container string) *dockerexec.Exhausted {
-	return b.executor.PersistentKilled(container)
-}
+// killed says nothing: what was killed for want of memory may have been the process's.
+func (b beside) killed(string) *dockerexec.Exhausted { return nil }
 
 func (b beside) left(int, *counted, bool) {}

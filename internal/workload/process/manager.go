@@ -183,19 +183,25 @@ func (m *Manager) Get(user, id string) (Record, error) {
 
 // Running returns the user's process that runs and has an id, or else a name.
 func (m *Manager) Running(user, idOrName string) (Record, error) {
-	known := false
-	for _, r := range m.List(user) {
-		if r.ID != idOrName && (r.Name == "" || r.Name != idOrName) {
-			continue
-		}
-		if known = true; r.Status == Running {
-			return r, nil
+	found, there := Record{}, false
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.processes[idOrName]; p != nil && p.record.UserID == user {
+		found, there = p.record, true
+	}
+	for _, p := range m.processes {
+		if r := p.record; found.ID != idOrName && r.UserID == user && r.Name == idOrName &&
+			r.Name != "" && (!there || r.Status == Running) {
+			found, there = r, true
 		}
 	}
-	if known {
-		return Record{}, errs.Conflict("process %.200q does not run: its log says why", idOrName)
+	switch {
+	case !there:
+		return Record{}, notFound(idOrName)
+	case found.Status != Running:
+		return Record{}, errs.Conflict("process %.200q does not run", idOrName)
 	}
-	return Record{}, notFound(idOrName)
+	return found, nil
 }
 
 // List returns a user's processes in order of creation.

@@ -220,6 +220,7 @@ type runningProcess struct {
 	*process
 	name     string
 	instance Instance
+	tellsNot bool // an earlier version has started it
 }
 
 // reached lists the user's processes that run and are reached.
@@ -229,7 +230,7 @@ func (m *Manager) reached(user string, reaches []dockerexec.Reach) (list []runni
 	for _, p := range m.processes {
 		r := &p.record
 		if r.UserID == user && r.Status == Running && r.ReachedBy(reaches) && !m.paused(*r) {
-			list = append(list, runningProcess{p, r.Name, p.instance()})
+			list = append(list, runningProcess{p, r.Name, p.instance(), r.Held == ""})
 		}
 	}
 	return list
@@ -247,8 +248,12 @@ func (f *offer) ask() (waiting bool) {
 		there[id] = true
 		told := f.told[id]
 		if told == nil {
-			told = &toldPorts{by: p.process, name: p.name, again: time.Now()}
+			told = &toldPorts{by: p.process, name: p.name, again: time.Now(), end: func() {}}
 			f.told[id] = told
+			told.has, told.fails = p.tellsNot, p.tellsNot
+		}
+		if p.tellsNot {
+			continue
 		}
 		if !told.again.IsZero() && !time.Now().Before(told.again) {
 			told.again = time.Time{}

@@ -80,8 +80,10 @@ type Record struct {
 	// run.
 	Instance Identity `json:"instance,omitzero"`
 	BootID   string   `json:"bootId,omitempty"`
-	// Held is what its sandbox held when this run was planned (plan.Call.Held), for whoever is to
-	// run beside it. It is empty for a run that an earlier version has started.
+	// Held is what the container of this run has (plan.Plan.Held, or plan.Call.Held
+	// inside its sandbox), for whoever is to run beside it.
+	// It is empty for a run that an earlier version has started, whose first program takes no
+	// requests.
 	Held string `json:"held,omitempty"`
 	// PID is that of its first program on Docker's host, for information: nothing acts on it. 0 is
 	// none.

@@ -66,7 +66,7 @@ type Instance struct {
 	Applied []byte
 	// Notice says what Start had to do that changes what the process finds; empty for nothing.
 	Notice string
-	// Held is what its sandbox held when it was planned (plan.Call.Held). Start sets it.
+	// Held is what its container has (plan.Plan.Held). Start sets it.
 	Held string
 }
 

@@ -83,7 +83,8 @@ func (r *Runner) startInside(ctx context.Context, p process.Record,
 			r.sandboxes.StopProcess(stop, container, p.ID, syscall.SIGKILL, killLimit))
 	}
 	return process.Instance{Process: p.ID, User: p.UserID,
-		Container: process.InsideOf(container, p.ID), Started: state.StartedAt, Running: true}, nil
+		Container: process.InsideOf(container, p.ID), Started: state.StartedAt, Running: true,
+		Held: made.Call.Held()}, nil // its names may be changed while it runs
 }
 
 // instancesInside returns the processes inside persistent sandboxes. Those that run are followed

@@ -141,7 +141,7 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 		return process.Instance{}, fmt.Errorf("cannot record what the process runs in: %w", err)
 	}
 	instance := asInstance(started)
-	instance.Applied, instance.Notice, instance.Held = applied, made.Notice, made.Call.Held()
+	instance.Applied, instance.Notice, instance.Held = applied, made.Notice, made.Held()
 	return instance, nil
 }
 
