@@ -47,9 +47,8 @@ type Container struct {
 	refused   cgroup.Refusals // as they were counted last
 	reclaims  int             // how often reclaiming its memory was tried since it was frozen
 	removed   []string        // paths that were removed from outside, and are to be looked up
-	changed   []string        // paths that have changed otherwise, and are to be heard of
-	lookingUp bool            // lookUpRemoved runs
-	unwatched time.Time       // until when nobody is taken to watch files in it
+	hears     hearing
+	lookingUp bool // lookUpRemoved runs
 }
 
 // resources are what a container has besides itself. When it leaves the pool they go to the

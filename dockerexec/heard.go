@@ -1,7 +1,6 @@
 package dockerexec
 
 import (
-	"cmp"
 	"context"
 	"path"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/agent/control"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
+	"github.com/daycare-run/sandbox/pathmap"
 )
 
 // gVisor's kernel has inotify of its own, which hears nothing of what the service changes in a
@@ -19,19 +19,60 @@ import (
 // others are told what has changed, when they are told what was removed (removed.go).
 
 const (
-	// insideLimit is how long a container may take to rename a file, and firstLimit the same where
-	// an agent has to be started for that. insideTries is how many containers are asked.
-	insideLimit = time.Second
-	firstLimit  = 5 * time.Second
-	insideTries = 4
+	// renamesLimit is how long a file may wait to be renamed in a container. An agent may have to
+	// be started for that.
+	renamesLimit = 2 * time.Second
 	// unwatchedFor is how long nobody is taken to watch files in a container where nobody did, and
-	// silentFor the same after it did not answer.
+	// silentFor is how long one is not asked that did not answer.
 	unwatchedFor = time.Second
-	silentFor    = time.Minute
-	// maxChanged is how many changed paths a container may have waiting. Of more, their directories
-	// are told.
+	silentFor    = 10 * time.Second
+	// maxChanged is how many changed paths, and how many directories, a container may have waiting.
+	// Of more paths, their directories are told; of more directories, none.
 	maxChanged = 256
 )
+
+// hearing is what a container is to be told of changes; Executor.mu guards it.
+type hearing struct {
+	changed  []string // paths
+	modified []string // those of them with other content
+	dirs     []string // in which more has changed
+	// watched is when somebody was known to watch files, and quiet until when nobody is taken to.
+	watched, quiet time.Time
+	silent         time.Time // until when it is not asked
+	asking         bool      // it is being asked
+	renamed        []string  // paths that it has renamed to, and is not to be told of
+}
+
+// add adds a change.
+func (h *hearing) add(place string, modified bool) {
+	if i := slices.Index(h.renamed, place); i >= 0 {
+		h.renamed = slices.Delete(h.renamed, i, i+1)
+		return
+	}
+	put := func(list *[]string, place string) {
+		if len(*list) < maxChanged && !slices.Contains(*list, place) {
+			*list = append(*list, place)
+		}
+	}
+	if modified {
+		put(&h.modified, place)
+	}
+	if len(h.changed) >= maxChanged {
+		place = path.Dir(place)
+		put(&h.dirs, place)
+		return
+	}
+	put(&h.changed, place)
+}
+
+// take returns what is to be told, and forgets it.
+func (h *hearing) take() (paths, modified []string) {
+	paths, modified = slices.Concat(h.changed, h.dirs), h.modified
+	h.changed, h.dirs, h.modified = nil, nil, nil
+	return paths, modified
+}
+
+func (h *hearing) isEmpty() bool { return len(h.changed)+len(h.dirs)+len(h.modified) == 0 }
 
 // mayWatch reports whether programs run in the container that may hear of changes: one that is
 // frozen, or in which no call is, has none.
@@ -40,25 +81,40 @@ func (c *Container) mayWatch() bool {
 	return c.spec.Platform.GVisor && now.State == life.Ready && (c.spec.isDetached() || now.Calls > 0)
 }
 
-// Changed has a user's containers hear that what is at a path has come to be, or has changed. Paths
-// are as for Removed. It does not block.
-func (e *Executor) Changed(user, host, inside string) {
+// writablePlaces returns where a container may write to a path of the host. Paths are as for
+// Executor.Removed.
+func (s Spec) writablePlaces(host, inside string) []string {
+	return slices.DeleteFunc(s.placesOf(host, inside), func(place string) bool {
+		at, readOnly := "", false
+		for _, m := range s.Mounts {
+			if pathmap.Within(place, m.Target) && len(m.Target) >= len(at) {
+				at, readOnly = m.Target, m.ReadOnly
+			}
+		}
+		return readOnly
+	})
+}
+
+// Changed has a user's containers hear that what is at a path has come to be or, if it was modified,
+// has other content. Paths are as for Removed. It does not block.
+func (e *Executor) Changed(user, host, inside string, modified bool) {
+	e.hear(user, func(c *Container) bool {
+		places := c.spec.writablePlaces(host, inside)
+		for _, place := range places {
+			c.hears.add(place, modified)
+		}
+		return len(places) > 0
+	})
+}
+
+// hear has those of a user's containers told of changes that add adds to.
+func (e *Executor) hear(user string, add func(*Container) bool) {
 	var told []*Container
 	e.mu.Lock()
 	for c := range e.all {
-		if c.spec.User != user || !c.mayWatch() || time.Now().Before(c.unwatched) {
-			continue
+		if c.spec.User == user && c.mayWatch() && !time.Now().Before(c.hears.quiet) && add(c) {
+			told = append(told, c)
 		}
-		c.changed = append(c.changed, c.spec.placesOf(host, inside)...)
-		if len(c.changed) > maxChanged {
-			for i, place := range c.changed {
-				c.changed[i] = path.Dir(place)
-			}
-			slices.Sort(c.changed)
-			c.changed = slices.Compact(c.changed)
-			c.changed = c.changed[:min(len(c.changed), maxChanged)]
-		}
-		told = append(told, c)
 	}
 	e.mu.Unlock()
 	for _, c := range told {
@@ -68,51 +124,70 @@ func (e *Executor) Changed(user, host, inside string) {
 
 // RenameInside has one of a user's containers rename a file if somebody watches files in it: from
 // the name temp in the directory of a path, to the path, which are as for Removed. It blocks until
-// that is done, or nobody does it. Whoever calls it looks whether it was.
-func (e *Executor) RenameInside(user, host, inside, temp string, replace bool) {
-	var asked []*Container
-	e.mu.Lock()
-	for c := range e.all {
-		if c.spec.User == user && c.mayWatch() && !time.Now().Before(c.unwatched) {
-			asked = append(asked, c)
+// that is done or nobody does it, for 2 s at most, and reports whether anybody was asked. Whoever
+// calls it looks what was done.
+func (e *Executor) RenameInside(ctx context.Context, user, host, inside, temp string) (asked bool) {
+	ctx, cancel := context.WithTimeout(ctx, renamesLimit)
+	defer cancel()
+	defer context.AfterFunc(e.ctx, cancel)()
+	for ctx.Err() == nil {
+		c, place := e.nextWatcher(user, host, inside)
+		if c == nil {
+			return asked
+		}
+		asked = true
+		if e.renameIn(ctx, c, wire.Rename{Dir: path.Dir(place), From: temp, To: path.Base(place)}) {
+			return true
 		}
 	}
-	e.mu.Unlock()
-	slices.SortFunc(asked, func(a, b *Container) int { // those that have run for longest
-		return cmp.Compare(a.since.UnixNano(), b.since.UnixNano())
-	})
-	for _, c := range asked[:min(len(asked), insideTries)] {
-		for _, place := range c.spec.placesOf(host, inside) {
-			if e.renameIn(c, wire.Rename{From: path.Join(path.Dir(place), temp), To: place,
-				Replace: replace}) {
-				return
-			}
-		}
-	}
+	return asked
 }
 
-// renameIn has a container rename a file, and reports whether it says that it has.
-func (e *Executor) renameIn(c *Container, r wire.Rename) bool {
-	limit := insideLimit
-	if c.sess == nil && !c.asks.IsOpen() {
-		limit = firstLimit
+// nextWatcher returns a container that may write to a path and can be asked, the one first in which
+// somebody watched last; nil if there is none. Its asking is set.
+func (e *Executor) nextWatcher(user, host, inside string) (best *Container, at string) {
+	now := time.Now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for c := range e.all {
+		h := &c.hears
+		if c.spec.User != user || !c.mayWatch() || h.asking || now.Before(h.quiet) ||
+			now.Before(h.silent) || best != nil && !h.watched.After(best.hears.watched) {
+			continue
+		}
+		if places := c.spec.writablePlaces(host, inside); len(places) > 0 {
+			best, at = c, places[0]
+		}
 	}
-	ctx, cancel := context.WithTimeout(e.ctx, limit)
-	defer cancel()
+	if best != nil {
+		best.hears.asking = true
+	}
+	return best, at
+}
+
+// renameIn has a container rename a file, and reports whether somebody watches files in it.
+func (e *Executor) renameIn(ctx context.Context, c *Container, r wire.Rename) (watched bool) {
 	done, err := e.askRename(ctx, c, r)
-	quiet := time.Duration(0)
-	switch {
-	case err != nil:
-		quiet = silentFor
+	if err != nil {
 		e.cfg.Log.Debug().Err(err).Str("container", c.spec.ContainerName()).
 			Msg("a container does not say whether somebody watches files in it")
-	case !done.Watched:
-		quiet = unwatchedFor
 	}
 	e.mu.Lock()
-	c.unwatched = time.Now().Add(quiet)
-	e.mu.Unlock()
-	return done.Done
+	defer e.mu.Unlock()
+	h, now := &c.hears, time.Now()
+	h.asking = false
+	switch {
+	case err != nil:
+		h.silent = now.Add(silentFor)
+	case !done.Watched:
+		h.quiet = now.Add(unwatchedFor)
+	default:
+		h.watched = now
+	}
+	if done.Done && len(h.renamed) < maxChanged {
+		h.renamed = append(h.renamed, path.Join(r.Dir, r.To))
+	}
+	return done.Watched
 }
 
 func (e *Executor) askRename(ctx context.Context, c *Container, r wire.Rename) (wire.Renamed, error) {

@@ -20,9 +20,10 @@ import (
 // asked to do that, in the background.
 
 const (
-	// lookUpAfter is how long removed paths are gathered, and thawAfter the same for a frozen
-	// container, which is thawed for them.
-	lookUpAfter = 100 * time.Millisecond
+	// lookUpAfter is how long removed paths are gathered, hearAfter the same for a container in which
+	// somebody may watch files, and thawAfter for a frozen container, which is thawed for them.
+	lookUpAfter = time.Second
+	hearAfter   = 100 * time.Millisecond
 	thawAfter   = 30 * time.Second
 	// lookUpLimit is how long a container may take for its paths, and lookUpAtOnce is how many are
 	// in one message.
@@ -45,6 +46,10 @@ func (e *Executor) Removed(user, host, inside string) {
 			continue
 		}
 		for _, path := range c.spec.placesOf(host, inside) {
+			if i := slices.Index(c.hears.renamed, path); i >= 0 { // its own kernel knows
+				c.hears.renamed = slices.Delete(c.hears.renamed, i, i+1)
+				continue
+			}
 			if !slices.Contains(c.removed, path) {
 				c.removed = append(c.removed, path)
 			}
@@ -92,7 +97,7 @@ var canBeAsked = []life.State{life.Ready, life.Draining, life.Frozen}
 func (e *Executor) lookUpSoon(c *Container) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(c.removed)+len(c.changed) > 0 && !c.lookingUp && !e.closed && c.is(canBeAsked...) {
+	if (len(c.removed) > 0 || !c.hears.isEmpty()) && !c.lookingUp && !e.closed && c.is(canBeAsked...) {
 		c.lookingUp = true
 		e.work.Go(func() { e.lookUpRemoved(c) })
 	}
@@ -105,6 +110,8 @@ func (e *Executor) lookUpRemoved(c *Container) {
 		wait := lookUpAfter
 		if c.is(life.Frozen) {
 			wait = thawAfter
+		} else if c.mayWatch() {
+			wait = hearAfter
 		}
 		select {
 		case <-time.After(wait):
@@ -117,28 +124,32 @@ func (e *Executor) lookUpRemoved(c *Container) {
 			e.mu.Unlock()
 			return
 		}
-		paths, changed := c.removed, c.changed
-		c.removed, c.changed = nil, nil
+		paths := c.removed
+		c.removed = nil
+		changed, modified := c.hears.take()
 		e.mu.Unlock()
-		left := e.lookUp(c, paths)
-		if len(left) == 0 && len(changed) > 0 && c.mayWatch() {
-			_ = e.lookUp(c, changed) // what fails is not heard
+		left := e.lookUp(c, paths, nil)
+		if len(changed) > 0 && c.mayWatch() {
+			_ = e.lookUp(c, changed, modified) // what fails is not heard
 		}
 		e.mu.Lock()
-		again = len(left) == 0 && len(c.removed)+len(c.changed) > 0
+		again = len(left) == 0 && (len(c.removed) > 0 || !c.hears.isEmpty())
 		c.removed, c.lookingUp = append(left, c.removed...), again
 		e.mu.Unlock()
 	}
 }
 
-// lookUp has paths looked up in a container, and returns those for which that failed.
-func (e *Executor) lookUp(c *Container, paths []string) (left []string) {
+// lookUp has paths looked up in a container, and returns those for which that failed. The modified
+// ones among them are told to be that.
+func (e *Executor) lookUp(c *Container, paths, modified []string) (left []string) {
 	select {
 	case <-c.Settled():
 	default: // it was found paused, and may be being taken over
 		return paths
 	}
-	ask := e.askDetached
+	ask := func(ctx context.Context, c *Container, paths []string) error {
+		return e.askDetached(ctx, c, paths, modified)
+	}
 	if c.sess != nil {
 		done, err := c.Visit(e.ctx)
 		if err != nil {
@@ -147,7 +158,7 @@ func (e *Executor) lookUp(c *Container, paths []string) (left []string) {
 		defer done()
 		e.keepsMemory(c)
 		ask = func(ctx context.Context, c *Container, paths []string) error {
-			return c.sess.LookUp(ctx, paths)
+			return c.sess.LookUp(ctx, paths, modified)
 		}
 	} else if !c.spec.isDetached() || c.is(life.Frozen) {
 		return paths
@@ -159,19 +170,19 @@ func (e *Executor) lookUp(c *Container, paths []string) (left []string) {
 		if err := ask(ctx, c, next); err != nil {
 			return paths
 		}
-		paths = paths[len(next):]
+		paths, modified = paths[len(next):], nil
 	}
 	return nil
 }
 
 // askDetached is Session.LookUp for a container that runs without the service.
-func (e *Executor) askDetached(ctx context.Context, c *Container, paths []string) error {
+func (e *Executor) askDetached(ctx context.Context, c *Container, paths, modified []string) error {
 	asking, cancel := context.WithTimeout(ctx, lookUpLimit/2)
 	defer cancel()
 	stream, err := e.AskPersistent(asking, c.ID())
 	if err == nil {
 		_, err = session.AskOnce(asking, stream,
-			control.Request{Do: control.LookUp, Paths: paths})
+			control.Request{Do: control.LookUp, Paths: paths, Modified: modified})
 	}
 	if err != nil && c.spec.Persistent == "" {
 		return e.lookUpByExec(ctx, c, paths)

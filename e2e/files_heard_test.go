@@ -28,44 +28,61 @@ while True:
 		for bit, what in names.items():
 			if mask & bit and not name.startswith(".daycare-"): print(watched.get(wd), what, name, flush=True)`
 
-// What the service changes is heard by who watches: in a process, in a machine, and in a call that goes on. Who watches
-// a file hears that another one has taken its place.
+// What the service changes is heard by who watches: in a process, and in a machine, where several do. Who watches a file
+// hears that another one has taken its place.
 func TestChangesAreHeard(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
+		watchers := []struct {
+			argv         []string
+			ready        string
+			wrote, added string // what it says
+			appended     string
+		}{
+			{[]string{"python3", "-c", hears}, "listening\n", "file deleteself \n", "dir to new\n", "dir modify log\n"},
+			{[]string{"tail", "-n", "+1", "-F", "site/page", "site/log"}, "one\n", "two\n", "", "more\n"},
+			{[]string{"node", "-e", `require("fs").watch("/home/site", (what, name) => console.log(what, name)); console.log("listening")`},
+				"listening\n", "rename page\n", "rename new\n", "change log\n"},
+		}
 		for name, in := range map[string]types.In{"process": types.InCall, "machine": types.InSandbox} {
-			user := "hearer-" + name
-			l.registerPersistent(t, user)
-			l.put(t, user, "site/page", "one\n")
-			grants := workspace // a view that cannot be written to cannot be told
+			grants, users := workspace, map[string][]types.Process{} // a view that cannot be written to cannot be told
 			if in == types.InSandbox {
 				grants = nil
 			}
-			p := l.startProcess(t, user, types.StartProcess{In: in, Permissions: grants, Argv: []string{"python3", "-c", hears}})
-			prints(t, p, "listening\n")
-			tail := l.startProcess(t, user, types.StartProcess{In: in, Permissions: grants, Argv: []string{"tail", "-n", "+1", "-F", "site/log", "site/page"}})
-			node := l.startProcess(t, user, types.StartProcess{In: in, Permissions: grants, Argv: []string{"node", "-e",
-				`require("fs").watch("/home/site", (what, name) => console.log(what, name)); console.log("listening")`}})
-			prints(t, node, "listening\n")
-			eventually(t, name+": tail reads", func() bool { return strings.Contains(logOf(t, tail), "one\n") })
-			told := func(p types.Process, says string) func() bool {
-				return func() bool { return strings.Contains(logOf(t, p), says) }
-			}
-			check := func(what string, says map[string]types.Process) {
+			said := func(what string, says func(i int) string) {
 				t.Helper()
-				for text, p := range says {
-					eventually(t, fmt.Sprintf("%s: %s: %q is said", name, what, text), told(p, text))
+				for user, all := range users {
+					for i, p := range all {
+						if i = max(i, int(user[len(user)-1]-'0')); says(i) != "" {
+							eventually(t, fmt.Sprintf("%s: %s: %q is said", user, what, says(i)), func() bool { return strings.Contains(logOf(t, p), says(i)) })
+						}
+					}
 				}
 			}
-			l.write(t, user, "site/page", "two\n")
-			check("written", map[string]types.Process{"dir to page\n": p, "file deleteself \n": p, "two\n": tail, " page\n": node})
-			l.write(t, user, "site/new", "new\n")
-			check("made", map[string]types.Process{"dir to new\n": p, " new\n": node})
-			l.write(t, user, "site/log", "begun\n")
-			check("made", map[string]types.Process{"begun\n": tail})
-			if _, err := l.client.Write(t.Context(), user, types.Write{Target: client.Target("site/log"), Content: "more\n", Append: true}); err != nil {
-				t.Fatal(err)
+			for i, w := range watchers {
+				user := fmt.Sprint("hearer-", name, "-0")
+				if in == types.InCall { // each alone
+					user = fmt.Sprint("hearer-", name, "-", i)
+				}
+				if users[user] == nil {
+					l.registerPersistent(t, user)
+					l.write(t, user, "site/page", "one\n")
+					l.write(t, user, "site/log", "begun\n")
+				}
+				users[user] = append(users[user], l.startProcess(t, user, types.StartProcess{In: in, Permissions: grants, Argv: w.argv}))
 			}
-			check("appended", map[string]types.Process{"more\n": tail, "dir modify log\n": p})
+			said("ready", func(i int) string { return watchers[i].ready })
+			for user := range users {
+				l.write(t, user, "site/page", "two\n")
+				l.write(t, user, "site/new", "new\n")
+			}
+			said("written", func(i int) string { return watchers[i].wrote })
+			said("made", func(i int) string { return watchers[i].added })
+			for user := range users {
+				if _, err := l.client.Write(t.Context(), user, types.Write{Target: client.Target("site/log"), Content: "more\n", Append: true}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			said("appended", func(i int) string { return watchers[i].appended })
 		}
 	})
 }
@@ -106,5 +123,40 @@ func TestChangesThatAreNotHeard(t *testing.T) {
 		}
 		l.write(t, user, "site/after", "after")
 		eventually(t, "what comes after many is heard", func() bool { return strings.Contains(logOf(t, p), "dir to after\n") })
+	})
+}
+
+// A container that may write to a part alone cannot have another one, which may write to more, put a file elsewhere: what it
+// exchanges on the way leads nowhere.
+func TestExchangesWhileSomebodyWatches(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		const user = "exchanger"
+		l.registerAs(t, user, types.Registration{UserID: user, Permissions: types.Permissions{WriteDirs: []string{"/home/site"}}})
+		l.write(t, user, "site/page", "one\n")
+		l.write(t, user, "site/sub/x", "old\n")
+		l.write(t, user, "private/mine", "mine\n")
+		l.bash(t, user, workspace, "chmod 600 private/mine")
+		p := l.startProcess(t, user, types.StartProcess{Permissions: workspace, Argv: []string{"python3", "-c", hears}})
+		prints(t, p, "listening\n")
+		swap := l.startProcess(t, user, types.StartProcess{Permissions: []string{"@write:/home/site"}, Argv: []string{"python3", "-c", `import ctypes, os
+os.chdir("/home/site"); os.symlink("/home/private", "link"); print("swaps", flush=True)
+libc = ctypes.CDLL(None)
+while True:
+	try: os.rename("sub", "aside"); os.rename("link", "sub")
+	except OSError: pass
+	try: os.rename("sub", "link"); os.rename("aside", "sub")
+	except OSError: pass`}})
+		prints(t, swap, "swaps\n")
+		done := 0
+		for i := range 150 {
+			if _, err := l.client.Write(t.Context(), user, types.Write{Target: client.Target("site/sub/x"), Content: fmt.Sprint(i),
+				Seeing: types.Seeing{Permissions: []string{"@write:/home/site"}}}); err == nil {
+				done++
+			}
+		}
+		t.Logf("%d writes of 150 were made", done)
+		if got := l.bash(t, user, workspace, "ls -A private; stat -c %a private/mine; cat private/mine"); got != "mine\n600\nmine" {
+			t.Errorf("in the other directory: %q", got)
+		}
 	})
 }

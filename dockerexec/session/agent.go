@@ -167,13 +167,6 @@ func (d *OnDemand) Open(ctx context.Context, start func() (*Agent, error)) (*Age
 	}
 }
 
-// IsOpen reports whether there is an agent.
-func (d *OnDemand) IsOpen() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.agent != nil && !d.agent.mux.IsClosed()
-}
-
 // running returns the existing agent, or starts one.
 func (d *OnDemand) running(start func() (*Agent, error)) (*Agent, error) {
 	d.mu.Lock()

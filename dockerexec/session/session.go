@@ -226,14 +226,15 @@ func (s *Session) tell(m wire.Control) error {
 	return err
 }
 
-// LookUp has the agent look paths up in the container, and blocks until it has, or ctx ends.
-func (s *Session) LookUp(ctx context.Context, paths []string) error {
+// LookUp has the agent look paths up in the container, and tell who watches files of them, and that
+// some were modified. It blocks until the agent has, or ctx ends.
+func (s *Session) LookUp(ctx context.Context, paths, modified []string) error {
 	stream, err := openStream(ctx, s.mux)
 	if err != nil {
 		return err
 	}
 	return exchange(ctx, stream,
-		wire.KindStart, wire.Start{LookUp: paths}, wire.KindExit, &wire.Exit{})
+		wire.KindStart, wire.Start{LookUp: paths, Modified: modified}, wire.KindExit, &wire.Exit{})
 }
 
 // Rename has the agent rename a file in the container, if a program there watches files. It blocks

@@ -73,7 +73,7 @@ func (c *command) serve() {
 		_ = c.stream.Close()
 		return
 	case start.LookUp != nil:
-		if LookUp(c.uid, start.LookUp) != nil ||
+		if LookUp(c.uid, start.LookUp, start.Modified) != nil ||
 			wire.WriteMessage(c.stream, wire.KindExit, wire.Exit{}) != nil {
 			_ = c.stream.Reset()
 			return

@@ -25,17 +25,20 @@ import (
 // changes an attribute is set to the value that it has (nudge).
 
 // Rename renames a file of the tenant's, as the tenant, if a program of the tenant's watches files.
-// Whatever the paths lead to, the tenant could have done it.
+// The directory is looked up once, so whatever it is then, a file is renamed within one directory:
+// other containers of the user may exchange what is on the way, and cannot have it put elsewhere.
 func Rename(uid uint32, r wire.Rename) (done wire.Renamed) {
 	if done.Watched = isWatched(); !done.Watched {
 		return done
 	}
 	_ = asTenant(uid, func() {
-		flags := uint(unix.RENAME_NOREPLACE)
-		if r.Replace {
-			flags = 0
+		dir, err := unix.Open(r.Dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return
 		}
-		done.Done = unix.Renameat2(unix.AT_FDCWD, r.From, unix.AT_FDCWD, r.To, flags) == nil
+		defer unix.Close(dir)
+		done.Done = filepath.Base(r.From) == r.From && filepath.Base(r.To) == r.To &&
+			unix.Renameat(dir, r.From, dir, r.To) == nil
 	})
 	return done
 }
@@ -56,56 +59,77 @@ func asTenant(uid uint32, do func()) error {
 	return <-became
 }
 
-// nudgePause is how long programs have to follow a file that was replaced before it is said to be
-// modified: tail -F reads it only then.
-const nudgePause = 50 * time.Millisecond
-
 // nudge has those hear who watch paths that have changed outside: each path, or what it was in if it
-// is gone. Attributes are what tail -F watches in a directory, and modifications what tail -f does.
-// The tenant's identity is that of the thread: what is not the tenant's stays unheard.
-func nudge(paths []string) {
-	var files []string
+// is gone; and of modified ones that their content has changed. The tenant's identity is that of the
+// thread: what is not the tenant's stays unheard. Each is opened once, and gets what it has: whatever
+// other containers of the user exchange meanwhile, nothing is changed by it.
+func nudge(paths, modified []string) {
 	for _, path := range paths {
-		var now unix.Stat_t
-		if unix.Lstat(path, &now) != nil {
-			path = filepath.Dir(path)
-			if unix.Lstat(path, &now) != nil {
-				continue
-			}
-		}
-		kind := now.Mode & unix.S_IFMT
-		if kind == unix.S_IFDIR || kind == unix.S_IFREG {
-			_ = unix.Fchmodat(unix.AT_FDCWD, path, now.Mode&0o7777, 0)
-		}
-		if kind == unix.S_IFREG {
-			files = append(files, path)
+		if !touch(path, false) {
+			touch(filepath.Dir(path), false)
 		}
 	}
-	if len(files) > 0 {
-		time.Sleep(nudgePause)
+	for _, path := range modified {
+		touch(path, true)
 	}
-	for _, path := range files {
-		var now, then unix.Stat_t
-		if unix.Lstat(path, &now) != nil || now.Mode&unix.S_IFMT != unix.S_IFREG {
-			continue
-		}
-		setModified(path, now.Mtim)
-		if unix.Lstat(path, &then) == nil && (then.Size != now.Size || then.Ino != now.Ino) {
+}
+
+// touch sets the mode of a file or directory to what it is or, if it was modified, a file's time. It
+// reports whether anything is there.
+func touch(path string, modified bool) (there bool) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	var now, then unix.Stat_t
+	if unix.Fstat(fd, &now) != nil {
+		return false
+	}
+	self := "/proc/self/fd/" + strconv.Itoa(fd)
+	kind := now.Mode & unix.S_IFMT
+	switch {
+	case kind == unix.S_IFREG && modified:
+		setModified(self, now.Mtim)
+		if unix.Fstat(fd, &then) == nil && then.Size != now.Size {
 			// Somebody wrote at the same moment, whose time that would have taken back.
-			setModified(path, unix.Timespec{Nsec: unix.UTIME_NOW})
+			setModified(self, unix.Timespec{Nsec: unix.UTIME_NOW})
 		}
+	case kind == unix.S_IFREG || kind == unix.S_IFDIR:
+		_ = unix.Fchmodat(unix.AT_FDCWD, self, now.Mode&0o7777, 0)
 	}
+	return true
 }
 
 func setModified(path string, at unix.Timespec) {
-	_ = unix.UtimesNanoAt(unix.AT_FDCWD, path,
-		[]unix.Timespec{{Nsec: unix.UTIME_OMIT}, at}, unix.AT_SYMLINK_NOFOLLOW)
+	_ = unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{{Nsec: unix.UTIME_OMIT}, at}, 0)
 }
 
-// isWatched reports whether a program that is not the agent's has an inotify descriptor. Of another
+// watch is whether somebody watches files, as it was looked up last.
+var watch struct {
+	sync.Mutex
+	at time.Time
+	is bool
+}
+
+// watchFor is how long that is taken to be so.
+const watchFor = 500 * time.Millisecond
+
+// isWatched reports whether a program that is not the agent's has an inotify descriptor.
+func isWatched() bool {
+	watch.Lock()
+	defer watch.Unlock()
+	if time.Since(watch.at) > watchFor {
+		watch.is = anyWatches()
+		watch.at = time.Now()
+	}
+	return watch.is
+}
+
+// anyWatches looks for an inotify descriptor of the tenant's. Of another
 // user's descriptors gVisor tells what fdinfo says (proc_pid_fdinfo(5)): of those that have no place
 // in a file system, which share a mount, inotify's alone are open for reading only.
-func isWatched() bool {
+func anyWatches() bool {
 	mark := inotifyMark()
 	if mark == "" {
 		return false
@@ -114,14 +138,16 @@ func isWatched() bool {
 	if err != nil {
 		return false
 	}
+	looked := 0
 	for _, entry := range entries {
-		if _, err := strconv.Atoi(entry.Name()); err != nil {
+		if _, err := strconv.Atoi(entry.Name()); err != nil || looked == maxProcesses {
 			continue
 		}
 		dir := "/proc/" + entry.Name()
 		if info, err := os.Stat(dir); err != nil || info.Sys().(*syscall.Stat_t).Uid == uint32(os.Getuid()) {
 			continue
 		}
+		looked++
 		if watches(dir+"/fdinfo/", mark) {
 			return true
 		}
@@ -133,6 +159,8 @@ func isWatched() bool {
 const (
 	maxDescriptors = 1024
 	maxFree        = 32
+	// maxProcesses is how many processes are looked at.
+	maxProcesses = 200
 )
 
 func watches(fdinfo, mark string) bool {

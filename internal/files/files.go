@@ -25,8 +25,8 @@ import (
 type Executor interface {
 	HoldsFile(user string, id dockerexec.FileID) bool
 	Removed(user, host, inside string)
-	Changed(user, host, inside string)
-	RenameInside(user, host, inside, temp string, replace bool)
+	Changed(user, host, inside string, modified bool)
+	RenameInside(ctx context.Context, user, host, inside, temp string) (asked bool)
 }
 
 // Files carries out file calls. It is safe for concurrent use.
@@ -83,6 +83,9 @@ func (f *Files) Write(ctx context.Context, id string, r WriteRequest) (Written, 
 		return Written{}, t.failed("write", err)
 	}
 	defer file.Abort()
+	file.RenameBy(func(temp string) bool {
+		return f.executor.RenameInside(ctx, t.user, t.hostPath(), t.path.String(), temp)
+	})
 	// Each write switches to the owner's identity, which costs as much as 4 KiB: a body's small
 	// pieces are gathered.
 	to := bufio.NewWriterSize(file, copyBuffer)
@@ -96,7 +99,7 @@ func (f *Files) Write(ctx context.Context, id string, r WriteRequest) (Written, 
 	if err != nil {
 		return Written{}, t.failed("write", err)
 	}
-	f.written(&t, file)
+	f.written(&t, file, r.Append)
 	return Written{Bytes: n, ResolvedPath: t.hostPath(), SandboxPath: display(t.path)}, nil
 }
 
@@ -111,24 +114,33 @@ func (f *Files) create(t *fileTarget, how hostfs.CreateMode,
 	file.Keep(func(id hostfs.ID) bool {
 		return f.executor.HoldsFile(t.user, dockerexec.FileID{Dev: id.Dev, Ino: id.Ino})
 	})
-	user, host, inside := t.user, t.hostPath(), t.path.String()
-	file.RenameBy(func(temp string, replace bool) {
-		f.executor.RenameInside(user, host, inside, temp, replace)
-	})
 	return file, nil
 }
 
 // written has the user's containers hear of a file that was written, and release the one before it.
-func (f *Files) written(t *fileTarget, file *hostfs.Writer) {
+func (f *Files) written(t *fileTarget, file *hostfs.Writer, appended bool) {
 	if file.Replaced() {
 		f.removed(t)
-	} else {
-		f.changed(t)
+		return
+	}
+	f.executor.Changed(t.user, t.hostPath(), t.path.String(), appended)
+	if !appended {
+		f.changedAround(t)
 	}
 }
 
-// changed has the user's containers hear of what has come to be at a path, or has changed there.
-func (f *Files) changed(t *fileTarget) { f.executor.Changed(t.user, t.hostPath(), t.path.String()) }
+// changed has the user's containers hear of what has come to be at a path.
+func (f *Files) changed(t *fileTarget) {
+	f.executor.Changed(t.user, t.hostPath(), t.path.String(), false)
+	f.changedAround(t)
+}
+
+// changedAround is changed for the directory that a path is in, which may have been made for it.
+func (f *Files) changedAround(t *fileTarget) {
+	if t.name != "." && path.Dir(t.name) != "." {
+		f.executor.Changed(t.user, path.Dir(t.hostPath()), path.Dir(t.path.String()), false)
+	}
+}
 
 // newFile is the mode of a file that does not replace another.
 const newFile = 0o644

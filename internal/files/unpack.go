@@ -154,7 +154,7 @@ func (u *unpacking) file(t *fileTarget, e archive.Entry) error {
 		return err
 	}
 	if _, err = file.Commit(); err == nil {
-		u.files.written(t, file)
+		u.files.written(t, file, false)
 	}
 	return err
 }

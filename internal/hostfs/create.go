@@ -40,8 +40,9 @@ type Writer struct {
 	temp string
 	// held reports whether a file has to stay the one that it is; nil for none.
 	held func(ID) bool
-	// rename renames the new file in Commit's place; nil for none.
-	rename func(temp string, replace bool)
+	// rename renames the new file in Commit's place; nil for none. elsewhere says that it has.
+	rename    func(temp string) (asked bool)
+	elsewhere bool
 	// unsynced leaves it to the kernel when the file comes to disk.
 	unsynced bool
 	// old is the size before the first Write, written the number of bytes since.

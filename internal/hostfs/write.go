@@ -67,47 +67,78 @@ func (w *Writer) finish() error {
 	if w.temp == "" {
 		return classify(w.name, unix.Fsync(w.file))
 	}
-	entry, there, err := w.target()
+	entry, err := w.prepare()
 	if err != nil {
 		return err
+	}
+	if w.rename != nil && w.how == Replace && (entry < 0 || w.held == nil || !w.holds(entry)) &&
+		w.rename(w.temp) {
+		if entry >= 0 {
+			_ = unix.Close(entry)
+		}
+		if w.hasAppeared() {
+			return w.appeared(entry >= 0)
+		}
+		if entry, err = w.prepare(); err != nil { // anything may have happened meanwhile
+			return err
+		}
 	}
 	if entry >= 0 {
 		defer unix.Close(entry)
 	}
+	return w.place(entry)
+}
+
+// prepare makes the new file ready for its name, and returns what has that name now, as target does.
+func (w *Writer) prepare() (entry int, err error) {
+	entry, there, err := w.target()
+	if err != nil {
+		return -1, err
+	}
+	defer func() {
+		if err != nil && entry >= 0 {
+			_ = unix.Close(entry)
+		}
+	}()
 	if err := unix.Fchmod(w.file, uint32(there.Mode&fs.ModePerm)); err != nil {
-		return classify(w.name, err)
+		return entry, classify(w.name, err)
 	}
 	if !w.unsynced {
 		if err := unix.Fsync(w.file); err != nil {
-			return classify(w.name, err)
+			return entry, classify(w.name, err)
 		}
 	}
-	if err := w.inPlace(); err != nil {
-		return err
+	return entry, w.inPlace()
+}
+
+// place gives the new file its name. entry is what has that now, or -1.
+func (w *Writer) place(entry int) (err error) {
+	if entry >= 0 && w.held != nil {
+		if there, err := inspect(entry, ""); err == nil && w.held(there.ID) {
+			return w.overwrite(entry, there)
+		}
 	}
-	if entry >= 0 && w.held != nil && w.held(there.ID) {
-		return w.overwrite(entry, there)
+	if w.how == Replace {
+		err = unix.Renameat(w.dir, w.temp, w.dir, w.leaf)
+	} else {
+		err = renameNew(w.dir, w.temp, w.dir, w.leaf)
 	}
-	if err = w.appear(); errors.Is(err, unix.ENOENT) && w.hasAppeared() {
-		err = nil // somebody else has been late
+	if errors.Is(err, unix.ENOENT) && w.hasAppeared() { // somebody else has been late
+		return w.appeared(entry >= 0)
 	}
 	w.replaced = err == nil && entry >= 0
 	return classify(w.name, err)
 }
 
-// appear gives the new file its name.
-func (w *Writer) appear() error {
-	replace := w.how == Replace
-	if w.rename != nil {
-		if w.rename(w.temp, replace); w.hasAppeared() {
-			return nil
-		}
-	}
-	if replace {
-		return unix.Renameat(w.dir, w.temp, w.dir, w.leaf)
-	}
-	return renameNew(w.dir, w.temp, w.dir, w.leaf)
+func (w *Writer) holds(entry int) bool {
+	there, err := inspect(entry, "")
+	return err == nil && w.held(there.ID)
 }
+
+// RenameBy has Commit let somebody else rename a new file that may replace another, from a name in
+// the file's directory to the file's own. rename blocks until that is done or not, and reports
+// whether anybody was asked; what they have done is looked at.
+func (w *Writer) RenameBy(rename func(temp string) (asked bool)) { w.rename = rename }
 
 // hasAppeared reports whether the new file has its name.
 func (w *Writer) hasAppeared() bool {
@@ -119,9 +150,16 @@ func (w *Writer) hasAppeared() bool {
 	return err1 == nil && err2 == nil && file.ID == named.ID
 }
 
-// RenameBy has Commit let somebody else rename the new file, from a name in the file's directory to
-// the file's own. rename blocks until that is done or not; if it is not, Commit does it.
-func (w *Writer) RenameBy(rename func(temp string, replace bool)) { w.rename = rename }
+// appeared ends a write whose file was given its name by somebody else, who may have left the other
+// name, too, or have moved the directory.
+func (w *Writer) appeared(replaced bool) error {
+	_ = unix.Unlinkat(w.dir, w.temp, 0)
+	w.replaced, w.elsewhere = replaced, true
+	return w.dirInPlace()
+}
+
+// RenamedElsewhere reports whether the file was given its name by somebody else.
+func (w *Writer) RenamedElsewhere() bool { return w.elsewhere }
 
 // Replaced reports whether Commit has put a new file in the place of another.
 func (w *Writer) Replaced() bool { return w.replaced }
@@ -184,6 +222,16 @@ func (fd readerAt) ReadAt(p []byte, at int64) (n int, err error) {
 // in it. Otherwise the owner has moved them, and the content would appear elsewhere, or something
 // else would appear here.
 func (w *Writer) inPlace() error {
+	written, err1 := inspect(w.file, "")
+	named, err2 := inspect(w.dir, w.temp)
+	if errors.Join(err1, err2) != nil || written.ID != named.ID {
+		return w.moved()
+	}
+	return w.dirInPlace()
+}
+
+// dirInPlace checks that the directory is still where it was.
+func (w *Writer) dirInPlace() error {
 	dir, err := openBeneath(w.root.dir, w.parent, asParent, 0)
 	if err != nil {
 		return w.root.fail(w.parent, err)
@@ -191,14 +239,14 @@ func (w *Writer) inPlace() error {
 	defer unix.Close(dir)
 	opened, err1 := inspect(w.dir, "")
 	present, err2 := inspect(dir, "")
-	written, err3 := inspect(w.file, "")
-	named, err4 := inspect(dir, w.temp)
-	if errors.Join(err1, err2, err3, err4) != nil || opened.ID != present.ID ||
-		written.ID != named.ID {
-		return errs.Conflict("the directory of %s changed while the file was written",
-			quoted(w.name))
+	if errors.Join(err1, err2) != nil || opened.ID != present.ID {
+		return w.moved()
 	}
 	return nil
+}
+
+func (w *Writer) moved() error {
+	return errs.Conflict("the directory of %s changed while the file was written", quoted(w.name))
 }
 
 // Abort undoes what was written and closes the Writer. After Commit it does nothing.

@@ -94,10 +94,13 @@ func (f *fakeExecutor) Warm(user string, _ quota.Token, plan func(context.Contex
 	}
 }
 
-func (f *fakeExecutor) Changed(_, _, inside string) { f.changed = append(f.changed, inside) }
+func (f *fakeExecutor) Changed(_, _, inside string, modified bool) {
+	f.changed = append(f.changed, fmt.Sprintf("%s %t", inside, modified))
+}
 
-func (f *fakeExecutor) RenameInside(_, _, inside, temp string, replace bool) {
-	f.renamed = append(f.renamed, fmt.Sprintf("%s to %s, %t", temp[:len(".daycare-")], inside, replace))
+func (f *fakeExecutor) RenameInside(_ context.Context, _, _, inside, temp string) bool {
+	f.renamed = append(f.renamed, temp[:len(".daycare-")]+" to "+inside)
+	return false
 }
 
 func (f *fakeExecutor) Removed(user, host, inside string) {

@@ -73,10 +73,10 @@ func (e Executor) Leave(context.Context, string) error { return nil }
 func (e Executor) HoldsFile(string, dockerexec.FileID) bool { return false }
 
 // Changed implements sandbox.Executor.
-func (e Executor) Changed(string, string, string) {}
+func (e Executor) Changed(string, string, string, bool) {}
 
 // RenameInside implements sandbox.Executor.
-func (e Executor) RenameInside(string, string, string, string, bool) {}
+func (e Executor) RenameInside(context.Context, string, string, string, string) bool { return false }
 
 // Removed implements sandbox.Executor.
 func (e Executor) Removed(string, string, string) {}

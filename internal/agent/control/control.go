@@ -106,6 +106,8 @@ type Request struct {
 	Make *Make `json:"make,omitempty"`
 	// Paths are for LookUp.
 	Paths []string `json:"paths,omitempty"`
+	// Modified are those of Paths of whose content is to be heard.
+	Modified []string `json:"modified,omitempty"`
 	// Rename is for the verb.
 	Rename *wire.Rename `json:"rename,omitempty"`
 }

@@ -134,6 +134,8 @@ type Start struct {
 	// LookUp asks for no command, but for paths to be looked up as the commands' user, and told to
 	// who watches them. The Exit comes when that is done.
 	LookUp []string `json:"lookUp,omitempty"`
+	// Modified are paths, of those in LookUp, of whose content is to be heard.
+	Modified []string `json:"modified,omitempty"`
 	// Rename asks for no command, but for a file to be renamed. The Exit says what became of it.
 	Rename *Rename `json:"rename,omitempty"`
 	// Offer asks for no command, but for the agent to listen at ports, and Accept for one connection
@@ -142,12 +144,12 @@ type Start struct {
 	Accept bool `json:"accept,omitempty"`
 }
 
-// Rename is a file that is to be renamed as the commands' user, if a program watches files; without
-// Replace only to a name that is free.
+// Rename is a file that is to be renamed as the commands' user, if a program watches files, within a
+// directory.
 type Rename struct {
-	From    string `json:"from"`
-	To      string `json:"to"`
-	Replace bool   `json:"replace,omitempty"`
+	Dir  string `json:"dir"`
+	From string `json:"from"`
+	To   string `json:"to"`
 }
 
 // Renamed says whether a program watches files, and whether the file was renamed then.

@@ -123,7 +123,7 @@ func (f *fakeRunner) Start(ctx context.Context, r Record, secrets map[string]str
 		return Instance{}, err
 	}
 	i, err := f.add(r, secrets)
-	i.Notice = f.notice
+	i.Notice, i.Held = f.notice, "what its sandbox holds"
 	if err == nil && f.onStarted != nil {
 		err = f.onStarted(r)
 	}

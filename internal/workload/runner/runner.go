@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -124,7 +125,7 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 		Version: launch.Version, Log: r.logBounds(), Ready: p.Ready, Note: made.Notice,
 		Command: launch.Command{
 			Process: specs.Process{Args: p.Argv, Cwd: p.Cwd,
-				Env: made.Environment(polling(made.Spec), p.Env, secrets)},
+				Env: polls(made.Spec, made.Environment(p.Env, secrets))},
 			Shell: p.Command, Login: p.Login,
 		},
 	}); err != nil {
@@ -145,17 +146,23 @@ func (r *Runner) Start(ctx context.Context, p process.Record, secrets map[string
 	return instance, nil
 }
 
-// polling returns variables by which tools that watch files look for changes once a second. Under
-// gVisor they hear of none that another container makes.
-func polling(spec dockerexec.Spec) map[string]string {
+// polls adds variables by which tools that watch files look for changes once a second, unless the
+// environment has them. Under gVisor they hear of none that another container makes.
+func polls(spec dockerexec.Spec, env []string) []string {
 	if !spec.Platform.GVisor {
-		return nil
+		return env
 	}
-	return map[string]string{
-		"CHOKIDAR_USEPOLLING": "true", "CHOKIDAR_INTERVAL": "1000", // vite, nodemon and many others
-		"WATCHPACK_POLLING":        "1000",                                     // webpack and next
-		"WATCHFILES_FORCE_POLLING": "true", "WATCHFILES_POLL_DELAY_MS": "1000", // uvicorn
+	for _, variable := range []string{
+		"CHOKIDAR_USEPOLLING=true", "CHOKIDAR_INTERVAL=1000", // vite, nodemon and many others
+		"WATCHPACK_POLLING=1000",                                         // webpack and next
+		"WATCHFILES_FORCE_POLLING=true", "WATCHFILES_POLL_DELAY_MS=1000", // uvicorn
+	} {
+		name, _, _ := strings.Cut(variable, "=")
+		if !slices.ContainsFunc(env, func(has string) bool { return strings.HasPrefix(has, name+"=") }) {
+			env = append(env, variable)
+		}
 	}
+	return env
 }
 
 // plan plans the container of a process with what its sandbox holds now.
