@@ -56,6 +56,12 @@ func (f *fakeExecutor) HoldsFile(string, dockerexec.FileID) bool { return false 
 
 func (f *fakeExecutor) Removed(string, string, string) {}
 
+func (f *fakeExecutor) Changed(string, string, string, bool) {}
+
+func (f *fakeExecutor) RenameInside(context.Context, string, string, string, string) bool {
+	return false
+}
+
 func (f *fakeExecutor) Usages(context.Context) map[string]cgroup.Usage { return nil }
 
 func (f *fakeExecutor) Containers() []dockerexec.Summary { return nil }

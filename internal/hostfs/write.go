@@ -222,12 +222,15 @@ func (fd readerAt) ReadAt(p []byte, at int64) (n int, err error) {
 // in it. Otherwise the owner has moved them, and the content would appear elsewhere, or something
 // else would appear here.
 func (w *Writer) inPlace() error {
+	if err := w.dirInPlace(); err != nil {
+		return err
+	}
 	written, err1 := inspect(w.file, "")
 	named, err2 := inspect(w.dir, w.temp)
 	if errors.Join(err1, err2) != nil || written.ID != named.ID {
 		return w.moved()
 	}
-	return w.dirInPlace()
+	return nil
 }
 
 // dirInPlace checks that the directory is still where it was.
