@@ -2,6 +2,7 @@ package dockerexec
 
 import (
 	"context"
+	"errors"
 	"path"
 	"slices"
 	"time"
@@ -39,7 +40,6 @@ type hearing struct {
 	// watched is when somebody was known to watch files, and quiet until when nobody is taken to.
 	watched, quiet time.Time
 	silent         time.Time // until when it is not asked
-	asking         bool      // it is being asked
 	renamed        []string  // paths that it has renamed to, and is not to be told of
 }
 
@@ -144,23 +144,20 @@ func (e *Executor) RenameInside(ctx context.Context, user, host, inside, temp st
 }
 
 // nextWatcher returns a container that may write to a path and can be asked, the one first in which
-// somebody watched last; nil if there is none. Its asking is set.
+// somebody watched last; nil if there is none.
 func (e *Executor) nextWatcher(user, host, inside string) (best *Container, at string) {
 	now := time.Now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for c := range e.all {
 		h := &c.hears
-		if c.spec.User != user || !c.mayWatch() || h.asking || now.Before(h.quiet) ||
+		if c.spec.User != user || !c.mayWatch() || now.Before(h.quiet) ||
 			now.Before(h.silent) || best != nil && !h.watched.After(best.hears.watched) {
 			continue
 		}
 		if places := c.spec.writablePlaces(host, inside); len(places) > 0 {
 			best, at = c, places[0]
 		}
-	}
-	if best != nil {
-		best.hears.asking = true
 	}
 	return best, at
 }
@@ -175,8 +172,8 @@ func (e *Executor) renameIn(ctx context.Context, c *Container, r wire.Rename) (w
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	h, now := &c.hears, time.Now()
-	h.asking = false
 	switch {
+	case errors.Is(ctx.Err(), context.Canceled): // the caller has left
 	case err != nil:
 		h.silent = now.Add(silentFor)
 	case !done.Watched:

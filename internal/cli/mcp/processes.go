@@ -81,7 +81,7 @@ type exposedOutput struct {
 
 func (s *Server) addProcesses() {
 	addTool(s, "process_start", "Start a process", changes, s.processStart,
-		"Start a command that keeps running by itself, such as a server, a watcher or a job that takes longer than a call may, and return its id. Where it says by a port or a command when it is ready, that is waited for. What it prints is in its log, which process_get returns. It has a container of its own, which shares files with other commands and nothing else: its ports are not at their localhost, and a database file that it writes to, such as SQLite's, must not be written by other commands. "+
+		"Start a command that keeps running by itself, such as a server, a watcher or a job that takes longer than a call may, and return its id. Where it says by a port or a command when it is ready, that is waited for. What it prints is in its log, which process_get returns. It has a container of its own, which shares files with other commands and nothing else: its ports are at the localhost of those alone that have the permission @process:NAME, exec with process runs a command beside it, and a database file that it writes to, such as SQLite's, must not be written by other commands. "+
 			s.what())
 	addTool(s, "process_list", "List processes", onlyReads, s.processList,
 		"List the processes that were started with process_start, including those that have ended.")
