@@ -178,7 +178,10 @@ http.createServer((asked, answer) => http.get(asked.url, got => got.pipe(answer)
 		if out := l.run(t, user, reaching(ask(name), "proxy")); out.Stdout != "hello from "+name+"\n" {
 			t.Errorf("with the tag: %s %q %.300q", exitText(out), out.Stdout, out.Stderr)
 		}
-		if out := l.run(t, user, reaching(ask(denied), "proxy")); !out.Failed || out.Stdout != "" || w.DNS.Asked(denied) != 0 {
+		once := func(name string) string {
+			return strings.ReplaceAll(ask(name), " --retry 30 --retry-connrefused --retry-delay 1", "")
+		}
+		if out := l.run(t, user, reaching(once(denied), "proxy")); !out.Failed || out.Stdout != "" || w.DNS.Asked(denied) != 0 {
 			t.Errorf("beyond the names of the process: %q", out.Stdout)
 		}
 		sent := len(w.arrivals(name))
@@ -186,7 +189,7 @@ http.createServer((asked, answer) => http.get(asked.url, got => got.pipe(answer)
 			"without a tag":  {Permissions: []string{}},
 			"with a network": {Permissions: []string{"@network"}, AllowedDomains: []string{denied}},
 		} {
-			e.Command = strings.ReplaceAll(ask(name), " --retry 30 --retry-connrefused", "")
+			e.Command = once(name)
 			if out := l.run(t, user, e); !out.Failed || out.Stdout != "" || len(w.arrivals(name)) != sent {
 				t.Errorf("%s: %q", what, out.Stdout)
 			}
