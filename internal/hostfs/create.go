@@ -40,9 +40,8 @@ type Writer struct {
 	temp string
 	// held reports whether a file has to stay the one that it is; nil for none.
 	held func(ID) bool
-	// rename renames the new file in Commit's place; nil for none. elsewhere says that it has.
-	rename    func(temp string) (asked bool)
-	elsewhere bool
+	// rename renames the new file in Commit's place; nil for none.
+	rename func(temp string) (asked bool)
 	// unsynced leaves it to the kernel when the file comes to disk.
 	unsynced bool
 	// old is the size before the first Write, written the number of bytes since.

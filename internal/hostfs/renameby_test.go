@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -46,7 +45,7 @@ func TestAFileIsRenamedByAnother(t *testing.T) {
 			if _, err := w.Write([]byte("new")); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := w.Commit(); err != nil || asked != 1 || w.Replaced() != (there || name == "something else") || w.RenamedElsewhere() != strings.HasPrefix(name, "done") {
+			if _, err := w.Commit(); err != nil || asked != 1 || w.Replaced() != (there || name == "something else") {
 				t.Errorf("%s: %v, asked %d times, replaced: %t", name, err, asked, w.Replaced())
 			}
 			if got, err := os.ReadFile(path); string(got) != "new" {

@@ -154,12 +154,9 @@ func (w *Writer) hasAppeared() bool {
 // name, too, or have moved the directory.
 func (w *Writer) appeared(replaced bool) error {
 	_ = unix.Unlinkat(w.dir, w.temp, 0)
-	w.replaced, w.elsewhere = replaced, true
+	w.replaced = replaced
 	return w.dirInPlace()
 }
-
-// RenamedElsewhere reports whether the file was given its name by somebody else.
-func (w *Writer) RenamedElsewhere() bool { return w.elsewhere }
 
 // Replaced reports whether Commit has put a new file in the place of another.
 func (w *Writer) Replaced() bool { return w.replaced }
