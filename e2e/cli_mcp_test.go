@@ -222,6 +222,18 @@ func TestMCPRefusals(t *testing.T) {
 		if text, _ := granted.call(t, "exec", anything{"command": "echo y > file"}, nil); !strings.Contains(text, "Read-only file system") || !strings.Contains(text, "ask for @workspace") {
 			t.Errorf("what was not asked for: %q", text)
 		}
+		// What a process has is within the bounds of who runs something beside it.
+		if text, failed := granted.call(t, "process_start", anything{"command": "sleep 7801", "name": "wide", "permissions": []string{"@workspace"}}, nil); failed {
+			t.Errorf("a process: %q", text)
+		}
+		beside := anything{"command": "echo beside > file; cat file", "process": "wide"}
+		if text, failed := bare.call(t, "exec", beside, nil); !failed || !strings.Contains(text, `process "wide" has more than a call here may ask for`) || holds(l.at("mcp-bare", "file")) != "x" {
+			t.Errorf("beside a process that has more: %v %q", failed, text)
+		}
+		if text, failed := granted.call(t, "exec", beside, nil); failed || text != "beside\n" {
+			t.Errorf("beside a process: %v %q", failed, text)
+		}
+		granted.call(t, "process_remove", anything{"id": "wide"}, nil)
 		// What has no network gives up at once, and is told what to ask for.
 		for _, command := range []string{
 			"cd /tmp && git clone https://a.example/a.git", "cd /tmp && npm install is-odd", "pip download six -d /tmp",
