@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -75,7 +76,7 @@ func stockClients(t *testing.T) string {
 }
 
 // onceAlone are files that do not depend on the client.
-var onceAlone = []string{"wire.test.mjs", "templates.test.mjs", "computesdk.test.mjs", "agents.test.mjs"}
+var onceAlone = []string{"machine.test.mjs", "wire.test.mjs", "templates.test.mjs", "computesdk.test.mjs", "agents.test.mjs"}
 
 // mostCommands is how many commands a sandbox of TestStockClients runs at a time.
 const mostCommands = 40
@@ -94,6 +95,11 @@ func TestStockClients(t *testing.T) {
 		l := newLabIn(t, p, runtime, append(append(worldSettings(w), "SANDBOXD_E2B_ALLOW_ROOT=true", fmt.Sprint("SANDBOXD_QUOTAS_PER_USER_COMMANDS=", mostCommands)), settings...)...)
 		denied := w.name(t, "another", w.shared) // which does not say the verdict itself
 		environ = append(environ, "E2B_TEST_ALLOWED="+w.name(t, "allowed", w.shared), "E2B_TEST_DENIED="+denied, fmt.Sprint("E2B_TEST_MOST_COMMANDS=", mostCommands), "E2B_TEST_ADDRESS="+w.shared.String(), "E2B_TEST_RUNTIME="+runtime)
+		steps, err := json.Marshal(oneMachine)
+		if err != nil {
+			t.Fatal(err)
+		}
+		environ = append(environ, "E2B_TEST_ONE_MACHINE="+string(steps))
 		clients := []string{"e2b", "e2b-before"}
 		if runtime != "runsc" {
 			clients = clients[:1]

@@ -192,25 +192,29 @@ func (l *lab) checkFileCalls(t *testing.T, user string) {
 	}
 }
 
-// What is hidden looks empty: programs that go through a home find nothing that they cannot read, and say nothing. A
-// command that cannot write to the home sees no name where nothing stands in for another's sake.
-func TestWhatIsHiddenLooksEmpty(t *testing.T) {
-	const everywhere = `set -e
+// everywhere goes through the home with programs that complain of what they cannot read; inTheHome has them write there.
+const (
+	everywhere = `set -e
 find ~ > /dev/null
 tar -cf /tmp/all.tar -C ~ .
 cp -a ~/. /tmp/copied
 du -s ~ > /dev/null
 rsync -a ~/ /tmp/synced/
 grep -r "no such words" ~ || [ $? = 1 ]
-python3 -c 'import shutil; shutil.copytree("/home", "/tmp/tree"); shutil.rmtree("/tmp/tree")'
+python3 -c 'import os, shutil; shutil.copytree(os.environ["HOME"], "/tmp/tree"); shutil.rmtree("/tmp/tree")'
 rm -rf /tmp/all.tar /tmp/copied /tmp/synced
 `
-	const inTheHome = `
+	inTheHome = `
 git init -q . && git add -A && git status --porcelain > /dev/null
 echo '{"name": "all", "version": "1.0.0"}' > package.json && npm_config_cache=/tmp/npm npm pack --silent --dry-run > /dev/null
 mkdir project && python3 -c 'import shutil; shutil.rmtree("project")'
 rm -rf .git package.json /tmp/npm
 `
+)
+
+// What is hidden looks empty: programs that go through a home find nothing that they cannot read, and say nothing. A
+// command that cannot write to the home sees no name where nothing stands in for another's sake.
+func TestWhatIsHiddenLooksEmpty(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, l *lab) {
 		for _, state := range []string{"never", "there"} {
 			user := "looks-" + state

@@ -7,6 +7,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -66,11 +67,11 @@ func asks(answer string) string {
 	print(socket.create_connection(("127.0.0.1", 8000)).recv(99).decode(), u.recv(99).decode())'`, answer)
 }
 
-// watches notes in /tmp/event the name of the first file of the home that is changed.
+// watches notes in /tmp/event the name of the first file of the working directory that is changed.
 const watches = `cat > /tmp/watch.py <<'END'
 import ctypes, os, struct
 libc = ctypes.CDLL(None)
-fd = libc.inotify_init(); libc.inotify_add_watch(fd, b"/home", 2)
+fd = libc.inotify_init(); libc.inotify_add_watch(fd, b".", 2)
 open("/tmp/ready", "w").close()
 data = os.read(fd, 4096)
 open("/tmp/event", "w").write(data[16:].rstrip(b"\0").decode())
@@ -79,52 +80,88 @@ timeout 100 python3 /tmp/watch.py >/tmp/watch.log 2>&1 &
 timeout 100 tail -f page >/tmp/heard 2>&1 &
 while [ ! -e /tmp/ready ] || [ ! -s /tmp/heard ]; do sleep 0.05; done`
 
-// Calls in a persistent sandbox have one machine: one loopback, one /tmp, one kernel's watches and locks. A call without
-// "in" has none of it.
-func TestOneMachine(t *testing.T) {
-	eachRuntime(t, func(t *testing.T, l *lab) {
-		const user = "machine"
-		l.registerPersistent(t, user)
-		if out := l.runIn(t, user, types.Exec{Command: serves("hello")}); out.Failed || len(out.Hints) != 0 || !out.Cold {
-			t.Fatalf("%+v", out)
-		}
-		if got := l.shIn(t, user, asks("hello")); got != "hello hello" {
-			t.Errorf("the server says %q", got)
-		}
-		if out := l.run(t, user, types.Exec{Command: asks("hello")}); !out.Failed {
-			t.Errorf("a call with a container of its own reaches the server: %+v", out)
-		}
-		out := l.run(t, user, types.Exec{Command: "curl -sS localhost:8000"})
-		if len(out.Hints) != 1 || out.Hints[0].Kind != types.HintOwnLocalhost || !strings.Contains(out.Hints[0].Message, "in: sandbox") {
-			t.Errorf("it is told %+v", out.Hints)
-		}
-		l.shIn(t, user, "echo a line > page; "+watches)
-		l.shIn(t, user, "echo one more line >> page")
-		if got := l.shIn(t, user, "for i in $(seq 400); do grep -q more /tmp/heard && [ -s /tmp/event ] && break; sleep 0.05; done; cat /tmp/event /tmp/heard"); got != "pagea line\none more line" {
-			t.Errorf("a watch and tail -f hear %q", got)
-		}
+// rowsOfEach is how many rows each of two writers adds to a database.
+const rowsOfEach = 150
 
-		// Two writers of one database lose nothing.
-		const rows = 300
-		l.shIn(t, user, "sqlite3 data.db 'pragma journal_mode=wal; create table rows (who, n)' >/dev/null")
-		ended := make(chan error, 2)
-		for _, who := range []string{"one", "two"} {
-			go func() {
-				out, err := l.client.Exec(t.Context(), user, types.Exec{In: types.InSandbox, TimeoutMs: unhurried, Argv: []string{"python3", "-c", fmt.Sprintf(`if 1:
+// writesRows adds rows to a database, each acknowledged by itself.
+func writesRows(who string) string {
+	return fmt.Sprintf(`python3 -c 'if 1:
 	import sqlite3
 	db = sqlite3.connect("data.db", timeout=200, isolation_level=None)
-	for n in range(%d): db.execute("insert into rows values (?, ?)", (%q, n))`, rows, who)}})
-				if err == nil && out.Failed {
-					err = errors.New(out.Stderr)
+	for n in range(%d): db.execute("insert into rows values (?, ?)", ("%s", n))'`, rowsOfEach, who)
+}
+
+// A step is commands that run at once in calls of their own. Each must succeed, with these words as its output and none on stderr.
+type step struct {
+	Commands []string `json:"commands"`
+	Says     string   `json:"says"`
+}
+
+// oneMachine is what holds where calls have one machine, at whichever door they come in: what one call has left is reached by the
+// next, at a port and in /tmp; who watches hears of changes; locks lose nothing; and no program complains of the home.
+var oneMachine = []step{
+	{[]string{serves("hello")}, ""},
+	{[]string{asks("hello")}, "hello hello\n"},
+	{[]string{"echo a line > page; " + watches}, ""},
+	{[]string{"echo one more line >> page"}, ""},
+	{[]string{"for i in $(seq 400); do grep -q more /tmp/heard && [ -s /tmp/event ] && break; sleep 0.05; done; cat /tmp/event /tmp/heard"}, "pagea line\none more line\n"},
+	{[]string{"sqlite3 data.db 'pragma journal_mode=wal; create table rows (who, n)' >/dev/null"}, ""},
+	{[]string{writesRows("one"), writesRows("two")}, ""},
+	{[]string{"sqlite3 data.db 'select count(*) from rows; pragma integrity_check'"}, fmt.Sprintf("%d\nok\n", 2*rowsOfEach)},
+	{[]string{everywhere + inTheHome}, ""},
+}
+
+// Calls in a persistent sandbox have one machine, by each door (by E2B's: machine.test.mjs). A call without "in" has none of it.
+func TestOneMachine(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		for door, open := range map[string]func(user string) (says func(command string) (string, error)){
+			"api": func(user string) func(string) (string, error) {
+				return func(command string) (string, error) {
+					out, err := l.client.Exec(t.Context(), user, types.Exec{In: types.InSandbox, Command: command, TimeoutMs: unhurried})
+					if err == nil && (out.Failed || out.Stderr != "" || len(out.Hints) != 0) {
+						err = fmt.Errorf("%s %.500q, %+v", exitText(out), out.Stderr, out.Hints)
+					}
+					return out.Stdout, err
 				}
-				ended <- err
-			}()
-		}
-		if err := errors.Join(<-ended, <-ended); err != nil {
-			t.Error(err)
-		}
-		if got := l.shIn(t, user, "sqlite3 data.db 'select count(*) from rows; pragma integrity_check'"); got != fmt.Sprintf("%d\nok", 2*rows) {
-			t.Errorf("rows: %q", got)
+			},
+			"cli": func(user string) func(string) (string, error) {
+				return func(command string) (string, error) {
+					out, err := l.cli("exec", "--sandbox", user, "--", command).CombinedOutput()
+					return string(out), err
+				}
+			},
+			"mcp": func(user string) func(string) (string, error) {
+				a := l.agent(t, "--sandbox", user)
+				return func(command string) (string, error) {
+					text, failed := a.call(t, "exec", anything{"command": command}, nil)
+					if failed {
+						return "", errors.New(text)
+					}
+					return strings.TrimPrefix(text, "[exit code 0, nothing printed]"), nil
+				}
+			},
+		} {
+			user := "machine-" + door
+			l.registerPersistent(t, user)
+			says := open(user)
+			for _, step := range oneMachine {
+				var calls sync.WaitGroup
+				for _, command := range step.Commands {
+					calls.Go(func() {
+						if got, err := says(command); err != nil || got != step.Says {
+							t.Errorf("%s: %.200s: %.500q, %v", door, command, got, err)
+						}
+					})
+				}
+				calls.Wait()
+			}
+			if out := l.run(t, user, types.Exec{Command: asks("hello")}); !out.Failed {
+				t.Errorf("a call with a container of its own reaches the server: %+v", out)
+			}
+			out := l.run(t, user, types.Exec{Command: "curl -sS localhost:8000"})
+			if len(out.Hints) != 1 || out.Hints[0].Kind != types.HintOwnLocalhost || !strings.Contains(out.Hints[0].Message, "in: sandbox") {
+				t.Errorf("it is told %+v", out.Hints)
+			}
 		}
 	})
 }
