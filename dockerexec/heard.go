@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
@@ -16,8 +17,9 @@ import (
 
 // gVisor's kernel has inotify of its own, which hears nothing of what the service changes in a
 // directory that it shares with a container. So the agent of one container in which somebody
-// watches files renames a new file into its place, which is an event there like any other, and all
-// others are told what has changed, when they are told what was removed (removed.go).
+// watches files renames a new file into its place, which is an event there like any other. All others
+// have who watches the file before it hear that it was replaced, and are told what has changed, when
+// they are told what was removed (removed.go).
 
 const (
 	// renamesLimit is how long a file may wait to be renamed in a container. An agent may have to
@@ -43,10 +45,13 @@ type hearing struct {
 	renamed        []string  // paths that it has renamed to, and is not to be told of
 }
 
-// add adds a change.
+// add adds a change. A file that was renamed to a new name has come to be; one that was renamed over
+// another is modified, and removed next.
 func (h *hearing) add(place string, modified bool) {
 	if i := slices.Index(h.renamed, place); i >= 0 {
-		h.renamed = slices.Delete(h.renamed, i, i+1)
+		if !modified {
+			h.renamed = slices.Delete(h.renamed, i, i+1)
+		}
 		return
 	}
 	put := func(list *[]string, place string) {
@@ -96,7 +101,8 @@ func (s Spec) writablePlaces(host, inside string) []string {
 }
 
 // Changed has a user's containers hear that what is at a path has come to be or, if it was modified,
-// has other content. Paths are as for Removed. It does not block.
+// has other content. Paths are as for Removed, which is to follow for a file that was replaced. It does
+// not block.
 func (e *Executor) Changed(user, host, inside string, modified bool) {
 	e.hear(user, func(c *Container) bool {
 		places := c.spec.writablePlaces(host, inside)
@@ -130,36 +136,48 @@ func (e *Executor) RenameInside(ctx context.Context, user, host, inside, temp st
 	ctx, cancel := context.WithTimeout(ctx, renamesLimit)
 	defer cancel()
 	defer context.AfterFunc(e.ctx, cancel)()
-	for ctx.Err() == nil {
-		c, place := e.nextWatcher(user, host, inside)
-		if c == nil {
-			return asked
+	all := e.watchers(user, host, inside)
+	if len(all) > 1 {
+		var others sync.WaitGroup
+		for _, w := range all[1:] {
+			others.Go(func() { e.renameIn(ctx, w.Container, wire.Rename{Dir: path.Dir(w.at), To: path.Base(w.at)}) })
 		}
+		others.Wait()
+	}
+	for ; ctx.Err() == nil && len(all) > 0; all = e.watchers(user, host, inside) {
 		asked = true
-		if e.renameIn(ctx, c, wire.Rename{Dir: path.Dir(place), From: temp, To: path.Base(place)}) {
+		w := all[0]
+		if e.renameIn(ctx, w.Container, wire.Rename{Dir: path.Dir(w.at), From: temp, To: path.Base(w.at)}) {
 			return true
 		}
 	}
 	return asked
 }
 
-// nextWatcher returns a container that may write to a path and can be asked, the one first in which
-// somebody watched last; nil if there is none.
-func (e *Executor) nextWatcher(user, host, inside string) (best *Container, at string) {
+// A watcher is a container in which somebody may watch a path, and where it has that path.
+type watcher struct {
+	*Container
+	at      string
+	watched time.Time
+}
+
+// watchers returns the containers that may write to a path and can be asked, first the one in which
+// somebody watched last.
+func (e *Executor) watchers(user, host, inside string) (all []watcher) {
 	now := time.Now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for c := range e.all {
 		h := &c.hears
-		if c.spec.User != user || !c.mayWatch() || now.Before(h.quiet) ||
-			now.Before(h.silent) || best != nil && !h.watched.After(best.hears.watched) {
+		if c.spec.User != user || !c.mayWatch() || now.Before(h.quiet) || now.Before(h.silent) {
 			continue
 		}
 		if places := c.spec.writablePlaces(host, inside); len(places) > 0 {
-			best, at = c, places[0]
+			all = append(all, watcher{c, places[0], h.watched})
 		}
 	}
-	return best, at
+	slices.SortStableFunc(all, func(a, b watcher) int { return b.watched.Compare(a.watched) })
+	return all
 }
 
 // renameIn has a container rename a file, and reports whether somebody watches files in it.

@@ -31,6 +31,10 @@ func Rename(uid uint32, r wire.Rename) (done wire.Renamed) {
 	if done.Watched = isWatched(); !done.Watched {
 		return done
 	}
+	if r.From == "" {
+		awaitReplaced(uid, filepath.Join(r.Dir, r.To))
+		return done
+	}
 	_ = asTenant(uid, func() {
 		dir, err := unix.Open(r.Dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
@@ -41,6 +45,51 @@ func Rename(uid uint32, r wire.Rename) (done wire.Renamed) {
 			unix.Renameat(dir, r.From, dir, r.To) == nil
 	})
 	return done
+}
+
+// A file is awaited to be replaced for so long, looked at so often, and so many are at a time.
+const (
+	replacedWithin = 3 * time.Second
+	replacedLook   = 5 * time.Millisecond
+	maxAwaited     = 16
+)
+
+var awaited = make(chan struct{}, maxAwaited)
+
+// awaitReplaced opens a file, and sets its mode to what it is once another one has its name: who
+// watches the file itself hears that, and cannot hear of what happens to its name outside. It
+// returns as soon as the file is open.
+func awaitReplaced(uid uint32, path string) {
+	select {
+	case awaited <- struct{}{}:
+	default:
+		return // so many change together that whoever watches hears of others
+	}
+	begun := make(chan struct{})
+	opened := sync.OnceFunc(func() { close(begun) })
+	go func() {
+		defer func() { <-awaited }()
+		defer opened()
+		_ = asTenant(uid, func() {
+			fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+			opened()
+			if err != nil {
+				return
+			}
+			defer unix.Close(fd)
+			var held, named unix.Stat_t
+			for end := time.Now().Add(replacedWithin); time.Now().Before(end); time.Sleep(replacedLook) {
+				if unix.Fstat(fd, &held) != nil {
+					return
+				}
+				if err := unix.Lstat(path, &named); err != nil || named.Ino != held.Ino || named.Dev != held.Dev {
+					retouch(fd, held)
+					return
+				}
+			}
+		})
+	}()
+	<-begun
 }
 
 // asTenant calls do on a thread of its own, as the tenant, because the agent's own user may not be
@@ -86,20 +135,27 @@ func touch(path string, modified bool) (there bool) {
 	if unix.Fstat(fd, &now) != nil {
 		return false
 	}
-	self := "/proc/self/fd/" + strconv.Itoa(fd)
-	kind := now.Mode & unix.S_IFMT
-	switch {
-	case kind == unix.S_IFREG && modified:
+	if now.Mode&unix.S_IFMT == unix.S_IFREG && modified {
+		self := selfOf(fd)
 		setModified(self, now.Mtim)
 		if unix.Fstat(fd, &then) == nil && then.Size != now.Size {
 			// Somebody wrote at the same moment, whose time that would have taken back.
 			setModified(self, unix.Timespec{Nsec: unix.UTIME_NOW})
 		}
-	case kind == unix.S_IFREG || kind == unix.S_IFDIR:
-		_ = unix.Fchmodat(unix.AT_FDCWD, self, now.Mode&0o7777, 0)
+		return true
 	}
+	retouch(fd, now)
 	return true
 }
+
+// retouch sets the mode of a file or directory to what it is.
+func retouch(fd int, now unix.Stat_t) {
+	if kind := now.Mode & unix.S_IFMT; kind == unix.S_IFREG || kind == unix.S_IFDIR {
+		_ = unix.Fchmodat(unix.AT_FDCWD, selfOf(fd), now.Mode&0o7777, 0)
+	}
+}
+
+func selfOf(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 func setModified(path string, at unix.Timespec) {
 	_ = unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{{Nsec: unix.UTIME_OMIT}, at}, 0)

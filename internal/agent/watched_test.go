@@ -5,6 +5,7 @@ package agent
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -69,6 +70,36 @@ func TestChangesAreNudged(t *testing.T) {
 		}
 	}
 	if info, err := os.Stat(file); err != nil || !info.ModTime().Equal(old) || info.Size() != 7 {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
+// Who watches a file hears that another one has its name, also where that is all that happens.
+func TestReplacedFilesAreHeard(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"now", "next"} {
+		if err := errors.Join(os.Mkdir(filepath.Join(dir, name), 0o700), os.WriteFile(filepath.Join(dir, name, "file"), nil, 0o640)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if _, err := unix.InotifyAddWatch(fd, filepath.Join(dir, "now/file"), unix.IN_ATTRIB); err != nil {
+		t.Fatal(err)
+	}
+	awaitReplaced(uint32(os.Getuid()), filepath.Join(dir, "now/file"))
+	awaitReplaced(uint32(os.Getuid()), filepath.Join(dir, "now/none"))
+	if err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(dir, "now"), unix.AT_FDCWD, filepath.Join(dir, "next"), unix.RENAME_EXCHANGE); err != nil {
+		t.Fatal(err)
+	}
+	event := make([]byte, 64)
+	if n, err := unix.Read(fd, event); err != nil || n != 16 || binary.NativeEndian.Uint32(event[4:]) != unix.IN_ATTRIB {
+		t.Errorf("%v, %v", event[:max(n, 0)], err)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "next/file")); err != nil || info.Mode() != 0o640 {
 		t.Errorf("%v, %v", info, err)
 	}
 }

@@ -119,12 +119,11 @@ func (f *Files) create(t *fileTarget, how hostfs.CreateMode,
 
 // written has the user's containers hear of a file that was written, and release the one before it.
 func (f *Files) written(t *fileTarget, file *hostfs.Writer, appended bool) {
-	if file.Replaced() {
+	replaced := file.Replaced()
+	f.executor.Changed(t.user, t.hostPath(), t.path.String(), appended || replaced)
+	if replaced {
 		f.removed(t)
-		return
-	}
-	f.executor.Changed(t.user, t.hostPath(), t.path.String(), appended)
-	if !appended {
+	} else if !appended {
 		f.changedAround(t)
 	}
 }

@@ -145,10 +145,10 @@ type Start struct {
 }
 
 // Rename is a file that is to be renamed as the commands' user, if a program watches files, within a
-// directory.
+// directory. Without From, To is about to be replaced elsewhere, and who watches it is to hear of that.
 type Rename struct {
 	Dir  string `json:"dir"`
-	From string `json:"from"`
+	From string `json:"from,omitempty"`
 	To   string `json:"to"`
 }
 
