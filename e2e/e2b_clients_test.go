@@ -101,7 +101,7 @@ func TestStockClients(t *testing.T) {
 		}
 		environ = append(environ, "E2B_TEST_ONE_MACHINE="+string(steps))
 		clients := []string{"e2b", "e2b-before"}
-		if runtime != "runsc" {
+		if runtime == "runsc" { // the clients differ by their wire, which no runtime sees
 			clients = clients[:1]
 		}
 		for _, client := range clients {
