@@ -7,6 +7,7 @@
 //     then becomes `sandbox-agent rest`.
 //   - look-up looks paths up as the commands' user.
 //   - access-times prints the access times of mounted files.
+//   - open-files prints which databases and locks in a directory programs have open.
 //   - process is the first process of a durable process's container (package launch), and lasting that of a persistent one.
 //     Both take commands (package control), for which bridge connects to them. forward connects to ports there.
 package main
@@ -41,12 +42,15 @@ func main() {
 }
 
 func run(args []string) (code int, err error) {
-	if len(args) == 0 || (len(args) > 1 && args[0] != "access-times" && args[0] != "look-up") {
+	if len(args) == 0 || (len(args) > 1 && !takesPaths[args[0]]) {
 		return 1, fmt.Errorf(
-			"usage: sandbox-agent session | rest | process | forward | lasting | bridge | access-times PATH... | look-up PATH... (run by sandboxd inside a container)")
+			"usage: sandbox-agent session | rest | process | forward | lasting | bridge | access-times PATH... | look-up PATH... | open-files DIR (run by sandboxd inside a container)")
 	}
-	if args[0] == "access-times" { // run as a command
+	switch { // run as commands
+	case args[0] == "access-times":
 		return exitCode(agent.AccessTimes(os.Stdout, args[1:]))
+	case args[0] == "open-files" && len(args) == 2:
+		return exitCode(agent.OpenFiles(os.Stdout, args[1]))
 	}
 	keep, known := capabilities[args[0]]
 	if !known {
@@ -83,6 +87,9 @@ func run(args []string) (code int, err error) {
 		return exitCode(agent.Forward())
 	}
 }
+
+// takesPaths are the modes that have arguments.
+var takesPaths = map[string]bool{"access-times": true, "look-up": true, "open-files": true}
 
 // capabilities are those that each mode keeps: SETUID to run commands as their user, KILL to end
 // them.

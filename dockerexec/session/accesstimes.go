@@ -21,6 +21,10 @@ func AccessTimesCommand(paths []string) []string {
 	return append([]string{AgentPath, "access-times"}, paths...)
 }
 
+// OpenFilesCommand returns the command by which the agent prints the paths of databases and locks
+// below a directory that the tenant's programs have open for writing, each with a NUL after it.
+func OpenFilesCommand(dir string) []string { return []string{AgentPath, "open-files", dir} }
+
 // AccessTimes asks the agent for the access times of paths: seconds since 1970, a dot, and nine
 // digits. It blocks for AccessTimesLimit at most. If the agent does not answer in time, the session
 // is closed. There may be fewer answers than paths, and an answer is as good as the agent.
