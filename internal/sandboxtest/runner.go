@@ -146,6 +146,11 @@ func (r *Runner) Readiness(process.Record) process.Readiness {
 	return process.Readiness{Message: "nobody listens", Since: time.Now()}
 }
 
+// OpenFiles implements process.Runner.
+func (r *Runner) OpenFiles(context.Context, process.Instance, string) ([]string, error) {
+	return nil, nil
+}
+
 // Dir implements process.Runner.
 func (r *Runner) Dir(p process.Record) string {
 	return filepath.Join(r.users, p.UserID, "processes", p.ID)

@@ -7,11 +7,13 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/agent/control"
+	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/quota"
 )
@@ -36,8 +38,36 @@ func (s *Sandboxes) RunBeside(ctx context.Context, container string, reaches boo
 	if c.Started != nil {
 		c.Started(reaches)
 	}
+	return s.runBeside(ctx, container, c.Command, out)
+}
+
+// PrintBeside runs a command of the service's own in the container of a durable process and returns
+// what it prints, limit bytes at most. The container's tenant can have it print anything.
+func (s *Sandboxes) PrintBeside(ctx context.Context, container string, argv []string,
+	timeout time.Duration, limit int) ([]byte, error) {
+	var text []byte
+	ended, err := s.runBeside(ctx, container, session.Command{
+		Command: launch.Command{Process: specs.Process{Args: argv, Cwd: "/"}}, Timeout: timeout,
+	}, func(from session.Stream, data []byte) error {
+		if len(text)+len(data) > limit {
+			return errors.New("it prints more than it may")
+		}
+		if from == session.Stdout {
+			text = append(text, data...)
+		}
+		return nil
+	})
+	if err == nil && (ended.ExitCode != 0 || ended.Signal != 0 || ended.CommandFault != "") {
+		err = fmt.Errorf("%.100q has ended with %d, signal %d %s", argv, ended.ExitCode,
+			ended.Signal, ended.CommandFault)
+	}
+	return text, err
+}
+
+func (s *Sandboxes) runBeside(ctx context.Context, container string, c session.Command,
+	out session.Output) (ended Ended, err error) {
 	on := beside{s.cfg.Executor, container}
-	err = run(ctx, on, c.Command, out, &ended, func(r control.Request) (*Reader, error) {
+	err = run(ctx, on, c, out, &ended, func(r control.Request) (*Reader, error) {
 		r.Run.EndsAll = true
 		got, err := on.ask(ctx, r, nil)
 		if err != nil {

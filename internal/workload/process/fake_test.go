@@ -49,6 +49,7 @@ type fakeRunner struct {
 	onExit      func(Instance) error
 	onDial      func(Instance, int) (Conn, error)
 	onPorts     func(context.Context, Instance, func([]int) bool) error
+	onOpenFiles func(Instance) ([]string, error)
 	readiness   Readiness
 	notice      string // of each start
 }
@@ -104,6 +105,10 @@ func (f *fakeRunner) Dial(_ context.Context, i Instance, port int) (Conn, error)
 	onDial := f.onDial
 	f.mu.Unlock()
 	return onDial(i, port)
+}
+
+func (f *fakeRunner) OpenFiles(_ context.Context, i Instance, _ string) ([]string, error) {
+	return f.onOpenFiles(i)
 }
 
 func (f *fakeRunner) Ports(ctx context.Context, i Instance, each func([]int) bool) error {

@@ -219,6 +219,7 @@ func (f *offer) run(in *session.Session, begun func()) error {
 type runningProcess struct {
 	*process
 	name     string
+	sandbox  string
 	instance Instance
 	tellsNot bool // an earlier version has started it
 }
@@ -230,7 +231,7 @@ func (m *Manager) reached(user string, reaches []dockerexec.Reach) (list []runni
 	for _, p := range m.processes {
 		r := &p.record
 		if r.UserID == user && r.Status == Running && r.ReachedBy(reaches) && !m.paused(*r) {
-			list = append(list, runningProcess{p, r.Name, p.instance(), r.Held == ""})
+			list = append(list, runningProcess{p, r.Name, r.SandboxID, p.instance(), r.Held == ""})
 		}
 	}
 	return list

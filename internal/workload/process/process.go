@@ -11,6 +11,7 @@
 // everything down. log.go reads what a process has written, follow.go keeps reading, and watch.go
 // wakes it. expose.go handles what is visible from outside: readiness and ports. listeners.go
 // listens for the ports on the host's loopback (ports.go), and relay.go carries their connections.
+// openfiles.go knows what processes have open.
 //
 // For each process, one goroutine at a time decides: the one that holds the process's turn. It
 // keeps the turn during calls of the Runner. Processes do not wait for each other.
@@ -41,6 +42,8 @@ type process struct {
 	signalled  bool   // a signal was sent, and its end is awaited
 
 	waiting [doings]*attempt // those that wait for the turn; guarded by Manager.mu
+
+	files openFiles // that its run has open; has a lock of its own
 
 	givePlace, givePorts func() // give back what it takes of the quotas; Ledger.Take returned them
 

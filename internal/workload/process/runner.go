@@ -42,6 +42,9 @@ type Runner interface {
 	// each change, until each returns false, ctx ends or the instance does. One that runs inside
 	// its sandbox cannot be asked.
 	Ports(ctx context.Context, i Instance, each func([]int) bool) error
+	// OpenFiles returns the names, below the home, of databases and locks that programs of an
+	// instance have open for writing, as its sandbox sees them. The tenant can make it return any.
+	OpenFiles(ctx context.Context, i Instance, sandboxID string) ([]string, error)
 	// Dir returns the directory on the host that holds the log of one process, and nothing else.
 	// The process may write to that directory, but not to those above it.
 	Dir(r Record) string
