@@ -86,9 +86,9 @@ func (c *Container) mayWatch() bool {
 	return c.spec.Platform.GVisor && now.State == life.Ready && (c.spec.isDetached() || now.Calls > 0)
 }
 
-// writablePlaces returns where a container may write to a path of the host. Paths are as for
+// WritablePlaces returns where a container may write to a path of the host. Paths are as for
 // Executor.Removed.
-func (s Spec) writablePlaces(host, inside string) []string {
+func (s Spec) WritablePlaces(host, inside string) []string {
 	return slices.DeleteFunc(s.placesOf(host, inside), func(place string) bool {
 		at, readOnly := "", false
 		for _, m := range s.Mounts {
@@ -105,7 +105,7 @@ func (s Spec) writablePlaces(host, inside string) []string {
 // not block.
 func (e *Executor) Changed(user, host, inside string, modified bool) {
 	e.hear(user, func(c *Container) bool {
-		places := c.spec.writablePlaces(host, inside)
+		places := c.spec.WritablePlaces(host, inside)
 		for _, place := range places {
 			c.hears.add(place, modified)
 		}
@@ -172,7 +172,7 @@ func (e *Executor) watchers(user, host, inside string) (all []watcher) {
 		if c.spec.User != user || !c.mayWatch() || now.Before(h.quiet) || now.Before(h.silent) {
 			continue
 		}
-		if places := c.spec.writablePlaces(host, inside); len(places) > 0 {
+		if places := c.spec.WritablePlaces(host, inside); len(places) > 0 {
 			all = append(all, watcher{c, places[0], h.watched})
 		}
 	}

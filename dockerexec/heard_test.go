@@ -43,12 +43,12 @@ func TestPlacesThatMayBeWrittenTo(t *testing.T) {
 		"/data/u/home/x": "", "/data/u/home/out/x": "/home/out/x", "/data/u/home/out": "/home/out", "/data/u/home/out/kept/x": "",
 		"/data/u/home/out/private/x": "", "/data/u/home/outside": "", "/srv/shared/y": "/mnt/shared/y", "/data/other/home/out/x": "",
 	} {
-		got := slices.Compact(s.writablePlaces(host, "/none"))
+		got := slices.Compact(s.WritablePlaces(host, "/none"))
 		if want == "" && len(got) > 0 || want != "" && !slices.Equal(got, []string{want}) {
 			t.Errorf("%s: %q, want %q", host, got, want)
 		}
 	}
-	if got := s.writablePlaces("/var/tmp-of-u/x", "/tmp/x"); !slices.Equal(got, []string{"/tmp/x"}) {
+	if got := s.WritablePlaces("/var/tmp-of-u/x", "/tmp/x"); !slices.Equal(got, []string{"/tmp/x"}) {
 		t.Errorf("%q", got)
 	}
 }

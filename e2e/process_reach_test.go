@@ -322,3 +322,73 @@ func TestACallBesideAProcessOfAMachine(t *testing.T) {
 		}
 	})
 }
+
+// keepsOpen has databases open, of which it writes to one all the time, and a FIFO and a database that it only reads.
+const keepsOpen = `
+import os, sqlite3, time
+os.makedirs("private", exist_ok=True); os.makedirs("cache", exist_ok=True)
+all = [sqlite3.connect(name, isolation_level=None) for name in ("quiet.db", "private/busy.db")]
+for db in all: db.execute("create table rows (n)")
+os.mkfifo("pipe.lock")
+kept = [os.open("pipe.lock", os.O_RDWR), os.open("cache/data.mdb", os.O_RDWR | os.O_CREAT), os.open("notes.txt", os.O_RDWR | os.O_CREAT)]
+read = sqlite3.connect("read.db"); read.execute("create table rows (n)"); read.close()
+kept.append(os.open("read.db", os.O_RDONLY))
+print("open", flush=True)
+while True: all[1].execute("insert into rows values (1)"); time.sleep(0.05)`
+
+// Who may write to a database that a process has open in another kernel is told so when it has changed: once, of what
+// he sees and may write to, and not where all containers have one kernel.
+func TestADatabaseThatIsOpenElsewhere(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, l *lab) {
+		const user, other = "conflicted", "conflicted-2"
+		l.registerAs(t, user, types.Registration{UserID: user})
+		l.registerAs(t, other, types.Registration{UserID: user})
+		p := l.startProcess(t, user, types.StartProcess{Name: "web", Permissions: workspace, Argv: []string{"python3", "-c", keepsOpen}})
+		prints(t, p, "open\n")
+		told := map[string]string{} // by path
+		call := func(id string, e types.Exec) {
+			t.Helper()
+			out := l.run(t, id, e)
+			if out.Failed {
+				t.Fatalf("%s %.500q", exitText(out), out.Stderr)
+			}
+			for _, hint := range out.Hints {
+				if told[hint.Path] != "" {
+					t.Errorf("said again: %+v", hint)
+				}
+				told[hint.Path] = hint.Message
+			}
+		}
+		private := types.Restrictions{DenyRead: []string{"/home/private"}}
+		writes := types.Exec{Permissions: workspace, Restrictions: private, Command: "sqlite3 quiet.db 'insert into rows values (2)'; echo x | tee -a notes.txt cache/data.mdb >/dev/null; touch read.db pipe.lock; sleep 0.3"}
+		if l.runtime() == "runc" {
+			for range 3 {
+				call(user, writes)
+			}
+			if len(told) > 0 {
+				t.Errorf("with one kernel: %q", told)
+			}
+			return
+		}
+		eventually(t, "it is told of both that it has written to", func() bool {
+			call(user, writes)
+			return len(told) >= 2
+		})
+		for range 3 {
+			call(user, writes)
+			call(user, types.Exec{Permissions: []string{}, Command: "sleep 0.3"})
+		}
+		const words = " changed while the command ran, and the process web has it open in another container, where locks of this one are not seen; " +
+			"run commands that use it in the process's container: process: web"
+		if len(told) != 2 || told["/home/quiet.db"] != "/home/quiet.db"+words || told["/home/cache/data.mdb"] != "/home/cache/data.mdb"+words {
+			t.Errorf("%q", told)
+		}
+		eventually(t, "who sees it is told of the one that the process writes to", func() bool {
+			call(other, types.Exec{Permissions: workspace, Command: "sleep 0.3"})
+			return strings.HasSuffix(told["/home/private/busy.db"], ", and a process of another sandbox has it open in another container, where locks of this one are not seen")
+		})
+		if len(told) != 3 {
+			t.Errorf("%q", told)
+		}
+	})
+}

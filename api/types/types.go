@@ -210,6 +210,7 @@ const (
 	HintNoSpace        HintKind = "noSpace"        // a place was full
 	HintRestarted      HintKind = "restarted"      // its persistent sandbox was started again before it
 	HintOwnLocalhost   HintKind = "ownLocalhost"   // it failed and found no server at localhost, and one runs elsewhere
+	HintOpenElsewhere  HintKind = "openElsewhere"  // a database changed that a process has open in another kernel
 )
 
 // Hint is something that a result says beside the output: what happened, and what to do about it.
@@ -221,8 +222,10 @@ type Hint struct {
 	// were ended.
 	Commands []string `json:"commands,omitempty"`
 	Count    int      `json:"count,omitzero"`
-	// Path belongs to readOnly and noSpace: where, if that is known.
+	// Path belongs to readOnly and noSpace: where, if that is known. Of openElsewhere it is the file.
 	Path string `json:"path,omitempty"`
+	// Process belongs to openElsewhere: the process, by name or id, if the sandbox has started it.
+	Process string `json:"process,omitempty"`
 	// Limit is the setting of the service that bounds what ran out, and Value what it is.
 	Limit string `json:"limit,omitempty"`
 	Value string `json:"value,omitempty"`

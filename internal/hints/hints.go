@@ -27,6 +27,12 @@ const (
 // Restarted tells why a persistent sandbox was started again before the command.
 func Restarted(why string) Hint { return Hint{Kind: types.HintRestarted, Reason: why} }
 
+// OpenElsewhere tells that a file has changed that a process has open in another kernel. The process
+// is empty if no command can run beside it.
+func OpenElsewhere(path, process string) Hint {
+	return Hint{Kind: types.HintOpenElsewhere, Path: path, Process: process}
+}
+
 // Inside marks hints as those of a command inside its persistent sandbox.
 func Inside(list []Hint) { ranIn(list, types.InSandbox) }
 
@@ -108,6 +114,21 @@ var kinds = map[types.HintKind]kind{
 			MCP: "to reach the ports of a process, ask for @process:NAME, if it is granted here; whoever runs this server can have all in one machine with --persistent",
 		},
 	},
+	types.HintOpenElsewhere: {
+		happened: func(h Hint) string {
+			who := "a process of another sandbox"
+			if h.Process != "" {
+				who = "the process " + h.Process
+			}
+			return h.Path + " changed while the command ran, and " + who +
+				" has it open in another container, where locks of this one are not seen"
+		},
+		advice: [doors]string{
+			API: "run commands that use it in the process's container: process: NAME",
+			CLI: "run commands that use it in the process's container: sandbox process exec NAME -- …",
+			MCP: "run commands that use it in the process's container: process: NAME",
+		},
+	},
 	types.HintOutOfMemory: {happened: func(h Hint) string {
 		return "out of memory: " + bound("this container may use", h) + ", its tmpfs included"
 	}},
@@ -165,6 +186,10 @@ func Say(door Door, list []Hint) []Hint {
 				advice = "it has what the process has: if more is needed, start the process with it"
 			case h.Kind == types.HintOwnLocalhost && h.Reason != "":
 				advice = "" // it has asked for @process already
+			case h.Kind == types.HintOpenElsewhere && h.Process == "":
+				advice = ""
+			case h.Kind == types.HintOpenElsewhere:
+				advice = strings.ReplaceAll(advice, "NAME", h.Process)
 			case h.Kind != types.HintReadOnly:
 			case inImage(h.Path):
 				advice = "no command can change the image: write to the home or to /tmp"

@@ -29,6 +29,11 @@ func TestSay(t *testing.T) {
 		{CLI, Hint{Kind: types.HintNoSpace, Path: "/tmp", Limit: "limits.tmp", Value: "1Gi"}, "no space left in /tmp: it may hold 1Gi (limits.tmp); remove what is not needed, or point --home to a directory on the disk that the call may write to"},
 		{E2B, Hint{Kind: types.HintNoSpace, Path: "/tmp", Limit: "limits.tmp", Value: "1Gi"}, "no space left in /tmp: it may hold 1Gi (limits.tmp)"},
 		{MCP, Hint{Kind: types.HintNoSpace, Path: "/home/x"}, "no space left in /home/x"},
+		{API, Hint{Kind: types.HintOpenElsewhere, Path: "/home/a.db", Process: "web"}, "/home/a.db changed while the command ran, and the process web has it open in another container, where locks of this one are not seen; run commands that use it in the process's container: process: web"},
+		{MCP, Hint{Kind: types.HintOpenElsewhere, Path: "/home/a.db", Process: "p-1"}, "/home/a.db changed while the command ran, and the process p-1 has it open in another container, where locks of this one are not seen; run commands that use it in the process's container: process: p-1"},
+		{CLI, Hint{Kind: types.HintOpenElsewhere, Path: "/home/NAME", Process: "web"}, "/home/NAME changed while the command ran, and the process web has it open in another container, where locks of this one are not seen; run commands that use it in the process's container: sandbox process exec web -- …"},
+		{CLI, Hint{Kind: types.HintOpenElsewhere, Path: "/home/a.db"}, "/home/a.db changed while the command ran, and a process of another sandbox has it open in another container, where locks of this one are not seen"},
+		{Wrapper, Hint{Kind: types.HintOpenElsewhere, Path: "/home/a.db", Process: "web"}, "/home/a.db changed while the command ran, and the process web has it open in another container, where locks of this one are not seen"},
 		{CLI, Hint{Kind: "ofALaterService", Message: "as it came"}, "as it came"},
 	} {
 		want := tt.hint

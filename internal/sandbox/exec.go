@@ -144,6 +144,7 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out session.O
 	if err != nil {
 		return Result{}, err
 	}
+	mayConflict := s.mayConflict(p)
 	command.Prepare = func(ctx context.Context, in *session.Session) (func(), error) {
 		leaveTmp, err := s.planner.MakeTmpHome(ctx, p, s.runner, s.token)
 		if err != nil {
@@ -188,6 +189,9 @@ func (s *Service) run(ctx context.Context, box Sandbox, r Request, out session.O
 	}
 	if ended.Exhausted != nil {
 		ended.Hints = append(ended.Hints, ExhaustedHint(*ended.Exhausted))
+	}
+	if mayConflict {
+		ended.Hints = append(ended.Hints, s.openElsewhere(ctx, p, watch.begun)...)
 	}
 	ended.Hints = append(ended.Hints, hints.Leftovers(result.Leftovers, result.MoreLeftovers)...)
 	return ended, nil

@@ -1527,18 +1527,23 @@ export interface components {
              *     left running were ended. `outOfMemory`, `outOfProcesses`: its container's memory ran out, or it could start no
              *     more processes. `noSpace`: a place was full. `restarted`: its persistent sandbox had to be started again
              *     from the home before it: what ran there is gone. `ownLocalhost`: it failed and reached no server at localhost,
-             *     while a process of the user, or the sandbox's machine, runs in another container. Later versions may add kinds.
+             *     while a process of the user, or the sandbox's machine, runs in another container. `openElsewhere`: a database or
+             *     a lock file, to which it may write, changed while it ran, and a process of the user has it open in another
+             *     container, whose kernel does not see this one's locks. That is said once for each file and run of the process,
+             *     and not at once. Later versions may add kinds.
              * @enum {string}
              */
-            kind: "noNetwork" | "readOnly" | "leftovers" | "outOfMemory" | "outOfProcesses" | "noSpace" | "restarted" | "ownLocalhost";
+            kind: "noNetwork" | "readOnly" | "leftovers" | "outOfMemory" | "outOfProcesses" | "noSpace" | "restarted" | "ownLocalhost" | "openElsewhere";
             /** @description What happened, and what to do about it, for people and agents. */
             message: string;
             /** @description Of `leftovers`: command lines of processes that were ended. */
             commands?: string[];
             /** @description Of `leftovers`: how many processes were ended. */
             count?: number;
-            /** @description Of `readOnly` and `noSpace`: where, if that is known. */
+            /** @description Of `readOnly` and `noSpace`: where, if that is known. Of `openElsewhere`: the file. */
             path?: string;
+            /** @description Of `openElsewhere`: the process, by name or id, if the sandbox has started it. */
+            process?: string;
             /** @description The setting of the service that bounds what ran out, such as `limits.memory`. */
             limit?: string;
             /** @description That setting's value, such as `512Mi`. */
