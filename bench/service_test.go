@@ -56,7 +56,7 @@ func (f *fakeExecutor) HoldsFile(string, dockerexec.FileID) bool { return false 
 
 func (f *fakeExecutor) Removed(string, string, string) {}
 
-func (f *fakeExecutor) Changed(string, string, string, bool) {}
+func (f *fakeExecutor) Changed(string, string, string, dockerexec.Change) {}
 
 func (f *fakeExecutor) RenameInside(context.Context, string, string, string, string) bool {
 	return false

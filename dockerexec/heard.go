@@ -3,6 +3,7 @@ package dockerexec
 import (
 	"context"
 	"errors"
+	"maps"
 	"path"
 	"slices"
 	"sync"
@@ -23,15 +24,30 @@ import (
 
 const (
 	// renamesLimit is how long a file may wait to be renamed in a container. An agent may have to
-	// be started for that.
+	// be started for that. furtherLimit is how long it waits for further containers.
 	renamesLimit = 2 * time.Second
-	// unwatchedFor is how long nobody is taken to watch files in a container where nobody did, and
-	// silentFor is how long one is not asked that did not answer.
+	furtherLimit = time.Second
+	// unwatchedFor is how long nobody is taken to watch files in a container where nobody did. One
+	// that did not answer is not asked for silentFor or, if it was a further one, whose agent may
+	// just be started, for lateFor.
 	unwatchedFor = time.Second
 	silentFor    = 10 * time.Second
+	lateFor      = time.Second
 	// maxChanged is how many changed paths, and how many directories, a container may have waiting.
 	// Of more paths, their directories are told; of more directories, none.
 	maxChanged = 256
+	// knownFor is how long a container is taken to know that it has renamed a file.
+	knownFor = 10 * time.Second
+)
+
+// A Change is what has happened at a path, beside what Removed tells.
+type Change string
+
+// The changes. A file that was Replaced is Removed next.
+const (
+	Made     Change = "made"
+	Modified Change = "modified"
+	Replaced Change = "replaced"
 )
 
 // hearing is what a container is to be told of changes; Executor.mu guards it.
@@ -41,25 +57,39 @@ type hearing struct {
 	dirs     []string // in which more has changed
 	// watched is when somebody was known to watch files, and quiet until when nobody is taken to.
 	watched, quiet time.Time
-	silent         time.Time // until when it is not asked
-	renamed        []string  // paths that it has renamed to, and is not to be told of
+	silent         time.Time            // until when it is not asked
+	renamed        map[string]time.Time // when it has renamed to paths, which it is not to be told
 }
 
-// add adds a change. A file that was renamed to a new name has come to be; one that was renamed over
-// another is modified, and removed next.
-func (h *hearing) add(place string, modified bool) {
-	if i := slices.Index(h.renamed, place); i >= 0 {
-		if !modified {
-			h.renamed = slices.Delete(h.renamed, i, i+1)
-		}
-		return
+// hasRenamed notes that the container has renamed a file to a path.
+func (h *hearing) hasRenamed(place string) {
+	maps.DeleteFunc(h.renamed, func(_ string, at time.Time) bool { return time.Since(at) > knownFor })
+	if h.renamed == nil {
+		h.renamed = map[string]time.Time{}
+	}
+	if len(h.renamed) < maxChanged {
+		h.renamed[place] = time.Now()
+	}
+}
+
+// knows reports whether the container has renamed a file to a path and was not asked yet.
+func (h *hearing) knows(place string) bool {
+	at, is := h.renamed[place]
+	delete(h.renamed, place)
+	return is && time.Since(at) <= knownFor
+}
+
+// add adds a change.
+func (h *hearing) add(place string, change Change) {
+	if _, is := h.renamed[place]; change == Replaced && is || change == Made && h.knows(place) {
+		return // of a file that is replaced, Removed asks
 	}
 	put := func(list *[]string, place string) {
 		if len(*list) < maxChanged && !slices.Contains(*list, place) {
 			*list = append(*list, place)
 		}
 	}
-	if modified {
+	if change != Made {
 		put(&h.modified, place)
 	}
 	if len(h.changed) >= maxChanged {
@@ -100,14 +130,12 @@ func (s Spec) WritablePlaces(host, inside string) []string {
 	})
 }
 
-// Changed has a user's containers hear that what is at a path has come to be or, if it was modified,
-// has other content. Paths are as for Removed, which is to follow for a file that was replaced. It does
-// not block.
-func (e *Executor) Changed(user, host, inside string, modified bool) {
+// Changed has a user's containers hear of a change. Paths are as for Removed. It does not block.
+func (e *Executor) Changed(user, host, inside string, change Change) {
 	e.hear(user, func(c *Container) bool {
 		places := c.spec.WritablePlaces(host, inside)
 		for _, place := range places {
-			c.hears.add(place, modified)
+			c.hears.add(place, change)
 		}
 		return len(places) > 0
 	})
@@ -129,7 +157,8 @@ func (e *Executor) hear(user string, add func(*Container) bool) {
 }
 
 // RenameInside has one of a user's containers rename a file if somebody watches files in it: from
-// the name temp in the directory of a path, to the path, which are as for Removed. It blocks until
+// the name temp in the directory of a path, to the path, which are as for Removed. All others in
+// which somebody watches have who watches the file before hear that it was replaced. It blocks until
 // that is done or nobody does it, for 2 s at most, and reports whether anybody was asked. Whoever
 // calls it looks what was done.
 func (e *Executor) RenameInside(ctx context.Context, user, host, inside, temp string) (asked bool) {
@@ -137,21 +166,31 @@ func (e *Executor) RenameInside(ctx context.Context, user, host, inside, temp st
 	defer cancel()
 	defer context.AfterFunc(e.ctx, cancel)()
 	all := e.watchers(user, host, inside)
+	asked = len(all) > 0
 	if len(all) > 1 {
-		var others sync.WaitGroup
-		for _, w := range all[1:] {
-			others.Go(func() { e.renameIn(ctx, w.Container, wire.Rename{Dir: path.Dir(w.at), To: path.Base(w.at)}) })
-		}
-		others.Wait()
+		e.announce(ctx, all[1:])
 	}
 	for ; ctx.Err() == nil && len(all) > 0; all = e.watchers(user, host, inside) {
-		asked = true
 		w := all[0]
 		if e.renameIn(ctx, w.Container, wire.Rename{Dir: path.Dir(w.at), From: temp, To: path.Base(w.at)}) {
 			return true
 		}
 	}
 	return asked
+}
+
+// announce has who watches a file in further containers hear, once another one has its place, that
+// it was replaced.
+func (e *Executor) announce(ctx context.Context, further []watcher) {
+	ctx, cancel := context.WithTimeout(ctx, furtherLimit)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, w := range further {
+		all.Go(func() {
+			e.renameIn(ctx, w.Container, wire.Rename{Dir: path.Dir(w.at), To: path.Base(w.at)})
+		})
+	}
+	all.Wait()
 }
 
 // A watcher is a container in which somebody may watch a path, and where it has that path.
@@ -180,7 +219,8 @@ func (e *Executor) watchers(user, host, inside string) (all []watcher) {
 	return all
 }
 
-// renameIn has a container rename a file, and reports whether somebody watches files in it.
+// renameIn has a container rename a file, or await that (wire.Rename), and reports whether somebody
+// watches files in it.
 func (e *Executor) renameIn(ctx context.Context, c *Container, r wire.Rename) (watched bool) {
 	done, err := e.askRename(ctx, c, r)
 	if err != nil {
@@ -192,6 +232,8 @@ func (e *Executor) renameIn(ctx context.Context, c *Container, r wire.Rename) (w
 	h, now := &c.hears, time.Now()
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled): // the caller has left
+	case err != nil && r.From == "":
+		h.silent = now.Add(lateFor)
 	case err != nil:
 		h.silent = now.Add(silentFor)
 	case !done.Watched:
@@ -199,8 +241,8 @@ func (e *Executor) renameIn(ctx context.Context, c *Container, r wire.Rename) (w
 	default:
 		h.watched = now
 	}
-	if done.Done && len(h.renamed) < maxChanged {
-		h.renamed = append(h.renamed, path.Join(r.Dir, r.To))
+	if done.Done {
+		h.hasRenamed(path.Join(r.Dir, r.To))
 	}
 	return done.Watched
 }

@@ -46,8 +46,7 @@ func (e *Executor) Removed(user, host, inside string) {
 			continue
 		}
 		for _, path := range c.spec.placesOf(host, inside) {
-			if i := slices.Index(c.hears.renamed, path); i >= 0 { // its own kernel knows
-				c.hears.renamed = slices.Delete(c.hears.renamed, i, i+1)
+			if c.hears.knows(path) {
 				continue
 			}
 			if !slices.Contains(c.removed, path) {

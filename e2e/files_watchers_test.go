@@ -48,6 +48,7 @@ func TestWatchersOfAProject(t *testing.T) {
 	inDir(t, dir, nil, "cp", "-r", "node_modules", l.at(user, "app"))
 	inDir(t, dir, nil, "chown", "-hR", uid+":"+uid, l.at(user, "app"))
 	l.register(t, user)
+	const watched = `console.log("runs two"); setInterval(() => {}, 1000)`
 	watchers := []struct {
 		argv          []string
 		begun         string
@@ -60,7 +61,9 @@ func TestWatchersOfAProject(t *testing.T) {
 		{[]string{"node", "node_modules/nodemon/bin/nodemon.js", "--watch", "server.js", "server.js"}, "serves one",
 			"server.js", `console.log("serves two"); setInterval(() => {}, 1000)`, "serves two", "serves two"},
 		{[]string{"node", "node_modules/jest/bin/jest.js", "--watchAll"}, "1 failed", "sum.js", "module.exports = (a, b) => a + b", "1 passed", ""},
-		{[]string{"node", "--watch", "watched.js"}, "runs one", "watched.js", `console.log("runs two"); setInterval(() => {}, 1000)`, "runs two", ""},
+		// Two watch the same file, and nothing but it, so one of them is not where the file is renamed.
+		{[]string{"node", "--watch", "watched.js"}, "runs one", "watched.js", watched, "runs two", ""},
+		{[]string{"node", "--watch", "watched.js"}, "runs one", "", watched, "runs two", ""},
 		{[]string{"tail", "-n", "+1", "-F", "log"}, "one\n", "log", "two\n", "two\n", ""},
 		{[]string{"python3", "-c", reloads}, "begun", "app.py", "two", "reloaded", ""},
 	}
@@ -74,9 +77,15 @@ func TestWatchersOfAProject(t *testing.T) {
 	}
 	for i, w := range watchers {
 		says(i, w.begun, 1)
+		// So that its agent runs, which a write does not wait for as long as this may take.
+		if out, err := l.client.Exec(t.Context(), user, types.Exec{Process: processes[i].ID, Command: "true"}); err != nil || out.Failed {
+			t.Errorf("%+v, %v", out, err)
+		}
 	}
 	for _, w := range watchers {
-		l.write(t, user, "app/"+w.file, w.content)
+		if w.file != "" {
+			l.write(t, user, "app/"+w.file, w.content)
+		}
 	}
 	for i, w := range watchers {
 		says(i, w.hears, 1)

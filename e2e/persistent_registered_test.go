@@ -126,14 +126,14 @@ func TestOneMachine(t *testing.T) {
 			},
 			"cli": func(user string) func(string) (string, error) {
 				return func(command string) (string, error) {
-					out, err := l.cli("exec", "--sandbox", user, "--", command).CombinedOutput()
+					out, err := l.cli("exec", "--sandbox", user, "--timeout", "4m", "--", command).CombinedOutput()
 					return string(out), err
 				}
 			},
 			"mcp": func(user string) func(string) (string, error) {
 				a := l.agent(t, "--sandbox", user)
 				return func(command string) (string, error) {
-					text, failed := a.call(t, "exec", anything{"command": command}, nil)
+					text, failed := a.call(t, "exec", anything{"command": command, "timeoutMs": *unhurried}, nil)
 					if failed {
 						return "", errors.New(text)
 					}

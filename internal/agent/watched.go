@@ -78,12 +78,19 @@ func awaitReplaced(uid uint32, path string) {
 			}
 			defer unix.Close(fd)
 			var held, named unix.Stat_t
-			for end := time.Now().Add(replacedWithin); time.Now().Before(end); time.Sleep(replacedLook) {
-				if unix.Fstat(fd, &held) != nil {
+			if unix.Fstat(fd, &held) != nil {
+				return
+			}
+			for end := time.Now().Add(replacedWithin); ; time.Sleep(replacedLook) {
+				last := time.Now().After(end)
+				err := unix.Lstat(path, &named)
+				if err != nil || named.Ino != held.Ino || named.Dev != held.Dev {
+					if unix.Fstat(fd, &held) == nil {
+						retouch(fd, held)
+					}
 					return
 				}
-				if err := unix.Lstat(path, &named); err != nil || named.Ino != held.Ino || named.Dev != held.Dev {
-					retouch(fd, held)
+				if last {
 					return
 				}
 			}

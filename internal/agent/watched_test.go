@@ -82,7 +82,7 @@ func TestReplacedFilesAreHeard(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,6 +93,9 @@ func TestReplacedFilesAreHeard(t *testing.T) {
 	awaitReplaced(uint32(os.Getuid()), filepath.Join(dir, "now/file"))
 	awaitReplaced(uint32(os.Getuid()), filepath.Join(dir, "now/none"))
 	if err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(dir, "now"), unix.AT_FDCWD, filepath.Join(dir, "next"), unix.RENAME_EXCHANGE); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 30_000); err != nil {
 		t.Fatal(err)
 	}
 	event := make([]byte, 64)

@@ -25,7 +25,7 @@ import (
 type Executor interface {
 	HoldsFile(user string, id dockerexec.FileID) bool
 	Removed(user, host, inside string)
-	Changed(user, host, inside string, modified bool)
+	Changed(user, host, inside string, change dockerexec.Change)
 	RenameInside(ctx context.Context, user, host, inside, temp string) (asked bool)
 }
 
@@ -119,25 +119,23 @@ func (f *Files) create(t *fileTarget, how hostfs.CreateMode,
 
 // written has the user's containers hear of a file that was written, and release the one before it.
 func (f *Files) written(t *fileTarget, file *hostfs.Writer, appended bool) {
-	replaced := file.Replaced()
-	f.executor.Changed(t.user, t.hostPath(), t.path.String(), appended || replaced)
-	if replaced {
+	switch {
+	case file.Replaced():
+		f.executor.Changed(t.user, t.hostPath(), t.path.String(), dockerexec.Replaced)
 		f.removed(t)
-	} else if !appended {
-		f.changedAround(t)
+	case appended:
+		f.executor.Changed(t.user, t.hostPath(), t.path.String(), dockerexec.Modified)
+	default:
+		f.changed(t)
 	}
 }
 
 // changed has the user's containers hear of what has come to be at a path.
 func (f *Files) changed(t *fileTarget) {
-	f.executor.Changed(t.user, t.hostPath(), t.path.String(), false)
-	f.changedAround(t)
-}
-
-// changedAround is changed for the directory that a path is in, which may have been made for it.
-func (f *Files) changedAround(t *fileTarget) {
+	f.executor.Changed(t.user, t.hostPath(), t.path.String(), dockerexec.Made)
+	// The directory that it is in may have been made for it.
 	if t.name != "." && path.Dir(t.name) != "." {
-		f.executor.Changed(t.user, path.Dir(t.hostPath()), path.Dir(t.path.String()), false)
+		f.executor.Changed(t.user, path.Dir(t.hostPath()), path.Dir(t.path.String()), dockerexec.Made)
 	}
 }
 

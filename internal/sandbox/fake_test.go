@@ -94,8 +94,8 @@ func (f *fakeExecutor) Warm(user string, _ quota.Token, plan func(context.Contex
 	}
 }
 
-func (f *fakeExecutor) Changed(_, _, inside string, modified bool) {
-	f.changed = append(f.changed, fmt.Sprintf("%s %t", inside, modified))
+func (f *fakeExecutor) Changed(_, _, inside string, change dockerexec.Change) {
+	f.changed = append(f.changed, fmt.Sprintf("%s %s", inside, change))
 }
 
 func (f *fakeExecutor) RenameInside(_ context.Context, _, _, inside, temp string) bool {

@@ -231,12 +231,12 @@ func TestContainersAreToldWhatIsRemoved(t *testing.T) {
 		// what is released, told of as changed, and offered to be renamed inside
 		want, changed, renamed []string
 	}{
-		{"new", func() error { return write(files.WriteRequest{Path: "dir/file"}) }, nil, []string{"/home/dir/file false", "/home/dir false"}, []string{".daycare- to /home/dir/file"}},
-		{"appended", func() error { return write(files.WriteRequest{Path: "dir/file", Append: true}) }, nil, []string{"/home/dir/file true"}, nil},
-		{"replaced", func() error { return write(files.WriteRequest{Path: "dir/file"}) }, []string{"alice " + home + "/dir/file /home/dir/file"}, []string{"/home/dir/file true"}, []string{".daycare- to /home/dir/file"}},
-		{"made", func() error { return s.Mkdir(ctx, "agent", "made", false) }, nil, []string{"/home/made false"}, nil},
-		{"unpacked beside it", func() error { return unpack("other") }, nil, []string{"/home/dir/other false", "/home/dir false"}, nil},
-		{"unpacked over it", func() error { return unpack("file") }, []string{"alice " + home + "/dir/file /home/dir/file"}, []string{"/home/dir/file true"}, nil},
+		{"new", func() error { return write(files.WriteRequest{Path: "dir/file"}) }, nil, []string{"/home/dir/file made", "/home/dir made"}, []string{".daycare- to /home/dir/file"}},
+		{"appended", func() error { return write(files.WriteRequest{Path: "dir/file", Append: true}) }, nil, []string{"/home/dir/file modified"}, nil},
+		{"replaced", func() error { return write(files.WriteRequest{Path: "dir/file"}) }, []string{"alice " + home + "/dir/file /home/dir/file"}, []string{"/home/dir/file replaced"}, []string{".daycare- to /home/dir/file"}},
+		{"made", func() error { return s.Mkdir(ctx, "agent", "made", false) }, nil, []string{"/home/made made"}, nil},
+		{"unpacked beside it", func() error { return unpack("other") }, nil, []string{"/home/dir/other made", "/home/dir made"}, nil},
+		{"unpacked over it", func() error { return unpack("file") }, []string{"alice " + home + "/dir/file /home/dir/file"}, []string{"/home/dir/file replaced"}, nil},
 		{"moved", func() error { return s.Move(ctx, "agent", "dir", "to", false) }, []string{"alice " + home + "/dir /home/dir", "alice " + home + "/to /home/to"}, nil, nil},
 		{"removed", func() error { return s.Remove(ctx, "agent", "to", true) }, []string{"alice " + home + "/to /home/to"}, nil, nil},
 	} {

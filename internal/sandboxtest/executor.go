@@ -73,7 +73,7 @@ func (e Executor) Leave(context.Context, string) error { return nil }
 func (e Executor) HoldsFile(string, dockerexec.FileID) bool { return false }
 
 // Changed implements sandbox.Executor.
-func (e Executor) Changed(string, string, string, bool) {}
+func (e Executor) Changed(string, string, string, dockerexec.Change) {}
 
 // RenameInside implements sandbox.Executor.
 func (e Executor) RenameInside(context.Context, string, string, string, string) bool { return false }
