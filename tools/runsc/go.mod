@@ -1,9 +1,9 @@
-// Pins the gVisor that scripts/setup.sh builds where the engine knows no runsc yet.
+// Pins gVisor, and has the programs by which Docker runs containers with it (build.sh).
 module github.com/daycare-run/sandbox/tools/runsc
 
 go 1.26.3
 
-tool gvisor.dev/gvisor/runsc
+require gvisor.dev/gvisor v0.0.0-20260905035102-160fafc42237
 
 require (
 	github.com/cenkalti/backoff v2.2.1+incompatible // indirect
@@ -25,5 +25,5 @@ require (
 	golang.org/x/sys v0.43.0 // indirect
 	golang.org/x/time v0.15.0 // indirect
 	google.golang.org/protobuf v1.36.11 // indirect
-	gvisor.dev/gvisor v0.0.0-20260905035102-160fafc42237 // indirect
+	gopkg.in/check.v1 v1.0.0-20201130134442-10cb98267c6c // indirect
 )
