@@ -18,6 +18,7 @@ test: ## set up, then run all tests with a real Docker under runsc and runc
 	@scripts/setup.sh
 	@scripts/setup.sh tests
 	cd bench && go test -count=1 ./...
+	cd tools/runsc && CGO_ENABLED=0 go test -trimpath -count=1 ./...
 	@failed=0; \
 	$(GOTESTSUM) --packages "$$(go list ./... | grep -v '/e2e$$' | xargs)" -- -count=1 -p 3 -ldflags=-w || failed=1; \
 	$(GOTESTSUM) --packages ./e2e -- -count=1 -parallel 4 -timeout 75m -ldflags=-w || failed=1; \
@@ -26,6 +27,7 @@ test: ## set up, then run all tests with a real Docker under runsc and runc
 unit: ## run the tests that need no Docker, as root, with the race detector
 	go test -count=1 -race $$(go list ./... | grep -v -e /e2e -e /egress -e /cluster)
 	cd bench && go test -count=1 ./...
+	cd tools/runsc && CGO_ENABLED=0 go test -trimpath -count=1 ./...
 
 lint: ## check formatting, vet, staticcheck, shell scripts
 	@scripts/lint.sh

@@ -63,8 +63,8 @@ func cpuModel() string {
 }
 
 // runtimeVersion returns the version in the first line of `runtime --version`. A runsc built from
-// its Go module does not know its version, but its build information has it. For
-// deploy/runsc-freezer that is the runsc beside it.
+// its Go module may not know its version, but its build information has it. For
+// runsc-freezer that is the runsc beside it.
 func runtimeVersion(ctx context.Context, program string) string {
 	path, err := exec.LookPath(program)
 	if err != nil {

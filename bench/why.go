@@ -53,11 +53,11 @@ var reasons = []struct{ title, what, text string }{
   save little. Serving the users in turns, two or four at a time, was tried: the median was no better, and the last answer
   came 1.4 times as late, because a call waits for the disk and for wake-ups as well.`},
 	{"Create and first command", "frozen: p50", `The command is already on its way into the container while Docker is asked to
-  resume it. Docker, containerd, the shim and two shell scripts (runsc-freezer, and the one by which Docker calls a runtime
-  that has arguments) take some 5 ms under gVisor. The program then starts as in a container that has rested, in 9. Where
+  resume it. Docker, containerd, the shim and runsc-freezer, with one shell script more where Docker calls a runtime that
+  has arguments, take some 5 ms under gVisor. The program then starts as in a container that has rested, in 9. Where
   Docker calls runsc itself, runsc's own pause is used, which takes 6.5 ms more to start the runtime once more. Asking for the
   resume before the call is planned was tried: the plan takes 0.1 to 0.2 ms, and no difference was seen.`},
-	{"Create and first command", "processor time of 100 frozen", `Docker calls runsc itself and not deploy/runsc-freezer, so
+	{"Create and first command", "processor time of 100 frozen", `Docker calls runsc itself and not runsc-freezer, so
   gVisor's kernel and file server go on. Both collect their garbage every two minutes, which takes 7 ms for each container,
   and only Docker could tell Go otherwise.`},
 	{"Create and first command", "p50 of a cold start beside a refill", `The pool begins no container while a call waits for one

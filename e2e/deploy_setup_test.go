@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -109,7 +110,11 @@ func TestSetupKeepsTheOperatorsRuntimes(t *testing.T) {
 	for name, tt := range map[string]struct{ before, after map[string]runtime }{
 		"none": {
 			map[string]runtime{"other": {Path: theirs}},
-			map[string]runtime{"other": {Path: theirs}, "runsc": {Path: ours}, "runsc-events": {Path: ours, Args: []string{"--host-uds=open"}}, "runsc-offline": {Path: ours, Args: []string{"--network=none"}}},
+			map[string]runtime{"other": {Path: theirs}, "runsc": {Path: ours}, "runsc-events": {Path: filepath.Join(dir, "bin/runsc-events")}, "runsc-offline": {Path: filepath.Join(dir, "bin/runsc-offline")}},
+		},
+		"of an earlier version": {
+			map[string]runtime{"runsc": {Path: ours}, "runsc-events": {Path: ours, Args: []string{"--host-uds=all"}}, "runsc-offline": {Path: ours, Args: []string{"--network=none"}}},
+			map[string]runtime{"runsc": {Path: ours}, "runsc-events": {Path: ours, Args: []string{"--host-uds=all"}}, "runsc-offline": {Path: filepath.Join(dir, "bin/runsc-offline")}},
 		},
 		"their own": {
 			map[string]runtime{"runsc": {Path: theirs, Args: []string{"--platform=kvm", "--overlay2=all:dir=/a b"}}},
@@ -156,6 +161,96 @@ func TestSetupKeepsTheOperatorsRuntimes(t *testing.T) {
 		}
 		if kept, err := os.ReadFile(file + "~"); err != nil || !bytes.Equal(kept, before) {
 			t.Errorf("%s: the file from before is %s, %v", name, kept, err)
+		}
+	}
+}
+
+// runscSetup returns what installs runsc and what goes with it below dir, on a host whose Docker knows no runsc.
+func runscSetup(t *testing.T, dir string) (install func()) {
+	t.Helper()
+	mkdir(t, filepath.Join(dir, "bin"))
+	if err := os.WriteFile(filepath.Join(dir, "docker"), []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	script := setupScript(t, dir, "setup_engine", "\nsetup_engine\n", "\nsetup_runsc_programs\n")
+	return func() {
+		t.Helper()
+		cmd := exec.Command(script)
+		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+}
+
+// A runsc that setup has built is replaced by another that it builds. An operator's own stays, and gets the freezer beside it.
+func TestSetupReplacesOnlyItsOwnRunsc(t *testing.T) {
+	begin(t)
+	dir := t.TempDir()
+	bin := filepath.Join(dir, "bin")
+	install := runscSetup(t, dir)
+	install()
+	beside := []string{"runsc-freezer", "runsc-events", "runsc-offline"}
+	all := append([]string{"runsc", "gvisor-bin/gvisor_sentry", "gvisor-bin/gvisor-sentry-prewarmer"}, beside...)
+	// stamps says of each program which file it is.
+	stamps := func() (found []string) {
+		for _, name := range all {
+			info, err := os.Lstat(filepath.Join(bin, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			found = append(found, fmt.Sprint(name, " ", info.Sys().(*syscall.Stat_t).Ino))
+		}
+		return found
+	}
+	first := stamps()
+	install()
+	if second := stamps(); !slices.Equal(second, first) {
+		t.Errorf("there was nothing to do, and it made %q of %q", second, first)
+	}
+
+	program, built := filepath.Join(bin, "runsc"), readText(t, filepath.Join(bin, "runsc"))
+	if err := errors.Join(os.Remove(program), os.WriteFile(program, []byte(built+"of another time"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	install()
+	if readText(t, program) != built {
+		t.Error("it does not replace its own")
+	}
+
+	const theirs = "#!/bin/sh\n"
+	if err := errors.Join(os.RemoveAll(bin), os.Mkdir(bin, 0o755), os.WriteFile(program, []byte(theirs), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	install()
+	if readText(t, program) != theirs {
+		t.Error("it replaces an operator's")
+	}
+	entries, err := os.ReadDir(bin)
+	if err != nil || len(entries) != 1+len(beside) {
+		t.Errorf("beside an operator's there are %v, %v", entries, err)
+	}
+}
+
+// gVisor's next versions start no container without the programs in gvisor-bin. This one does so when it is told to.
+func TestRunscStartsWithItsSidecarsAlone(t *testing.T) {
+	begin(t)
+	dir := t.TempDir()
+	runscSetup(t, dir)()
+	run := func() (string, error) {
+		out, err := exec.Command(filepath.Join(dir, "bin/runsc"), "--root="+filepath.Join(dir, "root"), "--network=none",
+			"--sidecar-usage-policy=STRICT", "do", "/bin/cat", "/proc/version").CombinedOutput()
+		return string(out), err
+	}
+	if out, err := run(); err != nil || !strings.Contains(out, "gvisor") && !strings.HasPrefix(out, "Linux version 4.") {
+		t.Errorf("%q, %v", out, err)
+	}
+	for _, name := range []string{"gvisor-sentry-prewarmer", "gvisor_sentry"} {
+		if err := os.Remove(filepath.Join(dir, "bin/gvisor-bin", name)); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := run(); err == nil || !strings.Contains(out, name) {
+			t.Errorf("without %s: %q, %v", name, out, err)
 		}
 	}
 }

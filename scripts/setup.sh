@@ -19,7 +19,9 @@ cd "$(dirname "$0")/.."
 export DOCKER_HOST="unix://${SANDBOXD_DOCKER_SOCKET_PATH:-/var/run/docker.sock}"
 
 readonly RUNSC=/usr/local/bin/runsc
+readonly BIN=${RUNSC%/*}
 readonly FREEZER=/usr/local/bin/runsc-freezer
+readonly BUILT=bin/gvisor
 readonly DAEMON_JSON=/etc/docker/daemon.json
 readonly DOCKERD_LOG=/var/log/dockerd.log
 readonly IMAGE=daycare-sandbox:latest
@@ -149,65 +151,129 @@ reload_engine() {
 
 setup_runsc() {
 	step "gVisor (runsc)"
+	if [ "$(id -u)" != 0 ]; then # require_known_system has checked the other two
+		has_runtimes runsc-offline ||
+			say "Docker has no \"runsc-offline\" (runsc with --network=none), so containers without a network start slower"
+		return
+	fi
+	setup_runsc_programs
+	if [ -e "$DAEMON_JSON" ]; then cp -p "$DAEMON_JSON" "$DAEMON_JSON.old"; fi
 	if has_runtimes runsc runsc-events runsc-offline; then
 		say "already registered with Docker"
-	elif [ "$(id -u)" != 0 ]; then # require_known_system has checked the other two
-		say "Docker has no \"runsc-offline\" (runsc with --network=none), so containers without a network start slower"
 	else
 		register_runsc
 	fi
-	setup_freezer
+	if [ -x "$FREEZER" ]; then
+		setup_freezer
+		shorten_runtime runsc-events "[--host-uds=open]"
+		shorten_runtime runsc-offline "[--network=none]"
+	fi
+	if cmp -s "$DAEMON_JSON.old" "$DAEMON_JSON"; then
+		rm "$DAEMON_JSON.old"
+	elif [ -e "$DAEMON_JSON.old" ]; then
+		mv "$DAEMON_JSON.old" "$DAEMON_JSON~"
+		say "the previous file: $DAEMON_JSON~"
+	fi
+}
+
+# setup_runsc_programs builds runsc and what goes with it, and installs what is missing or another. An operator's own runsc stays,
+# and gets the freezer beside it. Containers that run keep what they were started with.
+setup_runsc_programs() {
+	if [ -e "$RUNSC" ] && ! is_ours; then
+		say "$RUNSC is not of this project's making, and stays as it is"
+	elif ! has_runtimes runsc || calls_ours; then
+		build_runsc
+		replace runsc
+		mkdir -p "$BIN/gvisor-bin"
+		replace gvisor-bin/gvisor_sentry
+		replace gvisor-bin/gvisor-sentry-prewarmer # last: with it alone, no container starts
+	fi
+	[ -x "$RUNSC" ] || return 0
+	build_runsc
+	for name in runsc-freezer runsc-events runsc-offline; do replace $name; done
+}
+
+build_runsc() {
+	[ -z "${runsc_built:-}" ] || return 0
+	run "building runsc from its pinned Go module" tools/runsc/build.sh "$BUILT"
+	runsc_built=1
+}
+
+# is_ours reports whether this project has built runsc: from tools/runsc, or, earlier, from gVisor's module as it was pinned then.
+is_ours() {
+	local built
+	built=$(go version -m "$RUNSC" 2>/dev/null) || return 1
+	grep -q $'^\tpath\tgithub.com/daycare-run/sandbox/tools/runsc$' <<<"$built" ||
+		grep -q $'^\tmod\tgvisor.dev/gvisor\tv0.0.0-20260905035102-160fafc42237\t' <<<"$built"
+}
+
+# calls_ours reports whether the runtime runsc is our runsc, or our freezer.
+calls_ours() {
+	case $(engine_says '{{with index .Runtimes "runsc"}}{{.Path}}{{end}}') in
+	"$RUNSC" | "$FREEZER") ;;
+	*) return 1 ;;
+	esac
+}
+
+# replace NAME: installs a built program, or a link, unless it is there. Whoever starts it has the old one or the new one.
+replace() {
+	if [ -L "$BUILT/$1" ]; then
+		if [ "$(readlink "$BIN/$1")" = "$(readlink "$BUILT/$1")" ]; then return; fi
+	elif [ ! -L "$BIN/$1" ] && cmp -s "$BUILT/$1" "$BIN/$1"; then
+		return
+	fi
+	rm -f "$BIN/$1.new"
+	if [ -L "$BUILT/$1" ]; then cp -d "$BUILT/$1" "$BIN/$1.new"; else install -m 0755 "$BUILT/$1" "$BIN/$1.new"; fi
+	mv -T "$BIN/$1.new" "$BIN/$1"
+	say "installed: $BIN/$1"
 }
 
 # register_runsc adds those of the three runtimes that Docker does not know. They call the same program as a runsc that it knows,
 # with the same arguments; that one may be an operator's own, and stays as it is.
 register_runsc() {
 	local program=()
-	if [ -x "$RUNSC" ]; then
-		cp "$RUNSC" "$RUNSC.new"
-	else
-		run "building runsc from its pinned Go module" \
-			env CGO_ENABLED=0 go -C tools/runsc build -o "$RUNSC.new" gvisor.dev/gvisor/runsc
-	fi
 	if has_runtimes runsc; then
 		mapfile -t program < <(engine_says '{{with index .Runtimes "runsc"}}{{.Path}}{{range .Args}}{{"\n"}}{{.}}{{end}}{{end}}')
 	fi
-	if [ -z "${program[0]:-}" ]; then program=("$RUNSC"); fi
-	if [ -e "$DAEMON_JSON" ]; then cp -p "$DAEMON_JSON" "$DAEMON_JSON.old"; fi
+	if [ -z "${program[0]:-}" ]; then program=("$FREEZER"); fi
 	register runsc "${program[@]}"
-	# The second runtime may open a Unix socket of the host; it is only for calls with @events.
-	register runsc-events "${program[@]}" --host-uds=open
-	# The third runtime is for calls without a network: gVisor makes their loopback, so Docker has nothing to do for them.
-	register runsc-offline "${program[@]}" --network=none
-	rm -f "$DAEMON_JSON~" # the file between two of runsc's changes
-	if [ -e "$DAEMON_JSON.old" ]; then
-		mv "$DAEMON_JSON.old" "$DAEMON_JSON~"
-		say "the previous file: $DAEMON_JSON~"
-	fi
-	case ${program[0]} in "$RUNSC" | "$FREEZER") [ -x "$RUNSC" ] || mv "$RUNSC.new" "$RUNSC" ;; esac
-	rm -f "$RUNSC.new"
+	# The second runtime may open a Unix socket of the host; it is only for calls with @events. The third one is for calls without a
+	# network: gVisor makes their loopback, so Docker has nothing to do for them.
+	case ${program[*]} in
+	"$RUNSC" | "$FREEZER") # its other names say the arguments, so that Docker writes no script for them
+		register runsc-events "$BIN/runsc-events"
+		register runsc-offline "$BIN/runsc-offline"
+		;;
+	*)
+		register runsc-events "${program[@]}" --host-uds=open
+		register runsc-offline "${program[@]}" --network=none
+		;;
+	esac
 	reload_engine
 	await_engine "Docker does not list runsc after a reload" has_runtimes runsc runsc-events runsc-offline
 	say "Docker knows them now, without a restart"
 }
 
-# register NAME PATH ARGUMENT...: adds a runtime to Docker's file, unless Docker knows it. runsc keeps what is in the file, and
-# adds itself at the path at which it runs; here that is a path by which the new entry is found.
+# register NAME PATH ARGUMENT...: adds a runtime to Docker's file, unless Docker knows it.
 register() {
-	local name=$1 path=$2
-	shift 2
-	if has_runtimes "$name"; then return; fi
-	run "registering $name in $DAEMON_JSON" "$RUNSC.new" install --config_file="$DAEMON_JSON" --runtime="$name" -- "$@"
-	sed -i "s#\"path\": \"$RUNSC.new\"#\"path\": \"$path\"#" "$DAEMON_JSON"
+	if has_runtimes "$1"; then return; fi
+	write_runtime "$@"
 }
 
-# setup_freezer makes Docker call runsc through deploy/runsc-freezer, which stops a paused container completely.
+# write_runtime NAME PATH ARGUMENT...: has Docker's file say this of a runtime. runsc keeps what else is in the file, and adds
+# itself at the path at which it runs; here that is a path by which the new entry is found.
+write_runtime() {
+	local name=$1 path=$2 writer=$BIN/runsc.writer
+	shift 2
+	build_runsc
+	cp "$BUILT/runsc" "$writer"
+	run "registering $name in $DAEMON_JSON" "$writer" install --config_file="$DAEMON_JSON" --runtime="$name" -- "$@"
+	sed -i "s#\"path\": \"$writer\"#\"path\": \"$path\"#" "$DAEMON_JSON"
+	rm -f "$writer" "$DAEMON_JSON~" # runsc has left the file from before its change
+}
+
+# setup_freezer makes Docker call runsc through the freezer, which stops a paused container completely.
 setup_freezer() {
-	if [ "$(id -u)" != 0 ] || [ ! -x "$RUNSC" ]; then return; fi
-	if ! cmp -s deploy/runsc-freezer "$FREEZER"; then
-		install -m 0755 deploy/runsc-freezer "$FREEZER.new"
-		mv "$FREEZER.new" "$FREEZER"
-	fi
 	if ! grep -qs "\"path\": \"$RUNSC\"" "$DAEMON_JSON"; then return; fi
 	sed -i "s#\"path\": \"$RUNSC\"#\"path\": \"$FREEZER\"#" "$DAEMON_JSON"
 	reload_engine
@@ -219,6 +285,32 @@ calls_freezer() {
 	local programs
 	programs=$(engine_says '{{range .Runtimes}}{{println .Path}}{{end}}')
 	grep -qx "$FREEZER" <<<"$programs" && ! grep -qx "$RUNSC" <<<"$programs"
+}
+
+# shorten_runtime NAME ARGUMENTS: a runtime that is the freezer with these arguments becomes the freezer by this name, for which
+# Docker writes no script. Not while a container has it: the script of an older Docker goes, and nothing could end the container.
+shorten_runtime() {
+	local path=$BIN/$1
+	if [ ! -x "$path" ] || ! has_runtime_at "$1" "$FREEZER $2"; then return; fi
+	if in_use "$1"; then
+		say "containers run with $1, which is called through a script; without them this would end that"
+		return
+	fi
+	write_runtime "$1" "$path"
+	reload_engine
+	await_engine "Docker does not call $path after a reload" has_runtime_at "$1" "$path []"
+	say "Docker calls $path without a script"
+}
+
+# has_runtime_at NAME CALL: reports whether Docker calls a runtime so.
+has_runtime_at() { [ "$(engine_says "{{with index .Runtimes \"$1\"}}{{.Path}} {{.Args}}{{end}}")" = "$2" ]; }
+
+in_use() {
+	local ids runtimes
+	ids=$(docker ps -q)
+	# shellcheck disable=SC2086 # one word for each container; one that has gone meanwhile is none
+	runtimes=$(docker inspect --format '{{.HostConfig.Runtime}}' $ids 2>/dev/null || true)
+	grep -qx "$1" <<<"$runtimes"
 }
 
 # await_engine FAILURE COMMAND...: waits until Docker has reread its file and COMMAND succeeds.

@@ -77,6 +77,11 @@ func offlineOf(name string, runtimes map[string]system.RuntimeWithStatus) string
 	case runtime.Path != "" && offline.Path == runtime.Path &&
 		slices.Equal(offline.Args, append(slices.Clone(runtime.Args), "--network=none")):
 		return name + "-offline"
+	// tools/runsc/freezer adds the argument itself when it is called by this name.
+	case path.Base(runtime.Path) == "runsc-freezer" &&
+		offline.Path == path.Join(path.Dir(runtime.Path), "runsc-offline") &&
+		slices.Equal(offline.Args, runtime.Args):
+		return name + "-offline"
 	}
 	return ""
 }

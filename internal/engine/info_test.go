@@ -17,12 +17,16 @@ func TestOfflineOf(t *testing.T) {
 		"host": {runsc}, "host-offline": {runsc, "--network=host"},
 		"exchanged": {runsc}, "exchanged-offline": {"/usr/bin/runc", "--network=none"},
 		"shim": {""}, "shim-offline": {"", "--network=none"},
+		"ours": {"/opt/runsc-freezer"}, "ours-offline": {"/opt/runsc-offline"},
+		"mixed": {"/opt/runsc-freezer"}, "mixed-offline": {"/usr/bin/runsc-offline"},
+		"more": {"/opt/runsc-freezer", "--debug"}, "more-offline": {"/opt/runsc-offline", "--debug"},
+		"less": {"/opt/runsc-freezer", "--debug"}, "less-offline": {"/opt/runsc-offline"},
 	} {
 		runtimes[name] = system.RuntimeWithStatus{Runtime: system.Runtime{Path: argv[0], Args: argv[1:]}}
 	}
 	for name, want := range map[string]string{
 		"runc": "runc", "old": "old", "kata": "", "runsc": "runsc-offline", "runsc-offline": "", "kvm": "kvm-offline", "other": "",
-		"host": "", "exchanged": "", "shim": "", "unknown": "",
+		"host": "", "exchanged": "", "shim": "", "unknown": "", "ours": "ours-offline", "mixed": "", "more": "more-offline", "less": "",
 	} {
 		if got := offlineOf(name, runtimes); got != want {
 			t.Errorf("%s: %q, not %q", name, got, want)

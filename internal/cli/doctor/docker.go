@@ -111,7 +111,7 @@ func OfflineRuntime(name string, ask AskDocker) Check {
 }
 
 // freezer is the program that calls runsc for Docker and stops paused containers completely:
-// deploy/runsc-freezer.
+// tools/runsc/freezer.
 const freezer = "runsc-freezer"
 
 // FreezingRuntime reports whether gVisor itself stops when Docker pauses a container of a runtime.
@@ -127,7 +127,7 @@ func FreezingRuntime(name string, ask AskDocker) Check {
 			return ok("they are stopped completely, by %s", e.Programs[name])
 		}
 		return warning(
-			fmt.Sprintf("have Docker call %s through deploy/%s (scripts/setup.sh does so)", name,
+			fmt.Sprintf("have Docker call %s through %s (scripts/setup.sh does so)", name,
 				freezer),
 			"they take some processor time and wake later than they could: Docker calls %s itself",
 			cmp.Or(e.Programs[name], name))

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Builds what Docker needs of gVisor into a folder, as scripts/setup.sh installs it.
+#
+#   tools/runsc/build.sh DIR
+#
+#   runsc                                gVisor's runsc
+#   runsc-freezer                        what Docker calls in its place
+#   runsc-events, runsc-offline          the same, with an argument of runsc's that goes with the name
+#   gvisor-bin/gvisor_sentry             what runsc boots a container with: itself
+#   gvisor-bin/gvisor-sentry-prewarmer   what it boots that through
+set -euo pipefail
+
+mkdir -p "$1/gvisor-bin"
+dir=$(cd "$1" && pwd)
+cd "$(dirname "$0")"
+export CGO_ENABLED=0
+version=$(go list -m -f '{{.Version}}' gvisor.dev/gvisor)
+go build -trimpath -buildvcs=false -o "$dir/runsc" \
+	-ldflags="-E=main.entry -X gvisor.dev/gvisor/runsc/version.version=$version" .
+go build -trimpath -buildvcs=false -o "$dir/runsc-freezer" -ldflags='-s -w' ./freezer
+ln -sfn runsc-freezer "$dir/runsc-events"
+ln -sfn runsc-freezer "$dir/runsc-offline"
+# runsc never has a prewarmer without a sentry: it could boot nothing then.
+ln -sfn ../runsc "$dir/gvisor-bin/gvisor_sentry"
+go build -trimpath -buildvcs=false -o "$dir/gvisor-bin/gvisor-sentry-prewarmer" -ldflags='-s -w -E=main.entry' ./prewarmer
