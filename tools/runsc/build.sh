@@ -18,8 +18,9 @@ version=$(go list -m -f '{{.Version}}' gvisor.dev/gvisor)
 go build -trimpath -buildvcs=false -o "$dir/runsc" \
 	-ldflags="-E=main.entry -X gvisor.dev/gvisor/runsc/version.version=$version" .
 go build -trimpath -buildvcs=false -o "$dir/runsc-freezer" -ldflags='-s -w' ./freezer
-ln -sfn runsc-freezer "$dir/runsc-events"
-ln -sfn runsc-freezer "$dir/runsc-offline"
+# Copies: setup of an earlier version puts a script in place of runsc-freezer, which knows nothing of these names.
+cp "$dir/runsc-freezer" "$dir/runsc-events"
+cp "$dir/runsc-freezer" "$dir/runsc-offline"
 # runsc never has a prewarmer without a sentry: it could boot nothing then.
 ln -sfn ../runsc "$dir/gvisor-bin/gvisor_sentry"
 go build -trimpath -buildvcs=false -o "$dir/gvisor-bin/gvisor-sentry-prewarmer" -ldflags='-s -w -E=main.entry' ./prewarmer
