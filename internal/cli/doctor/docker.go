@@ -134,6 +134,35 @@ func FreezingRuntime(name string, ask AskDocker) Check {
 	}}
 }
 
+// BootPrograms reports whether the two programs through which gVisor may boot a container are
+// beside a runtime's program, both or neither. executable reports whether a path is a program.
+func BootPrograms(name string, ask AskDocker, executable func(path string) bool) Check {
+	return Check{"gvisor-bin", func(ctx context.Context) Finding {
+		e, err := ask(ctx)
+		if err != nil {
+			return skipped("Docker does not answer")
+		}
+		program := e.Programs[name]
+		if !slices.Contains(e.GVisor, name) || !path.IsAbs(program) {
+			return skipped("%s is not a program of gVisor's", name)
+		}
+		dir := path.Join(path.Dir(program), "gvisor-bin")
+		sentry := executable(path.Join(dir, "gvisor_sentry"))
+		prewarmer := executable(path.Join(dir, "gvisor-sentry-prewarmer"))
+		switch {
+		case sentry && prewarmer:
+			return ok("containers boot through %s", dir)
+		case prewarmer:
+			return wrong("install gvisor_sentry there (scripts/setup.sh does so for a runsc of its own), or remove the other",
+				"no container starts: %s has gvisor-sentry-prewarmer, and no gvisor_sentry", dir)
+		case sentry:
+			return warning("install gvisor-sentry-prewarmer there (scripts/setup.sh does so for a runsc of its own)",
+				"containers start more slowly than they could: %s has no gvisor-sentry-prewarmer", dir)
+		}
+		return ok("containers boot from runsc itself")
+	}}
+}
+
 // ImageThere reports whether the sandbox image is there, and whether it fits this build. find
 // returns the version on the image's label: none, for an image that is not this project's.
 func ImageThere(ref, wanted string, ask AskDocker,

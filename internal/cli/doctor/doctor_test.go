@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -118,6 +119,9 @@ func memory(m Memory) func() (Memory, error) { return func() (Memory, error) { r
 
 func TestEachCheck(t *testing.T) {
 	port := func(err error) Check { return NameserverPort(fails(err)) }
+	has := func(paths ...string) func(string) bool {
+		return func(path string) bool { return slices.Contains(paths, path) }
+	}
 	kernel := func(n int, err error) Check {
 		return Forwarding(func(string) (int, error) { return n, err })
 	}
@@ -149,6 +153,12 @@ func TestEachCheck(t *testing.T) {
 		{"runtime that is a shim of gVisor's", FreezingRuntime("gvisor", answers(engine.Info{GVisor: []string{"gvisor"}})), Warning, "calls gvisor itself"},
 		{"runtime that freezes by itself", FreezingRuntime("runc", answers(known)), Skipped, "is not gVisor"},
 		{"runtime that freezes, of an engine that is down", FreezingRuntime("runsc", silent), Skipped, "does not answer"},
+		{"runtime that boots through both programs", BootPrograms("runsc", answers(known), has("/bin/gvisor-bin/gvisor_sentry", "/bin/gvisor-bin/gvisor-sentry-prewarmer")), OK, "through /bin/gvisor-bin"},
+		{"runtime that boots by itself", BootPrograms("runsc", answers(known), has()), OK, "runsc itself"},
+		{"runtime without a sentry", BootPrograms("runsc", answers(known), has("/bin/gvisor-bin/gvisor-sentry-prewarmer")), Fault, "no gvisor_sentry"},
+		{"runtime without a prewarmer", BootPrograms("runsc", answers(known), has("/bin/gvisor-bin/gvisor_sentry")), Warning, "no gvisor-sentry-prewarmer"},
+		{"runtime that boots no gVisor", BootPrograms("runc", answers(known), has()), Skipped, "is not"},
+		{"runtime that boots, of an engine that is down", BootPrograms("runsc", silent, has()), Skipped, "does not answer"},
 		{"runtime without a program", RuntimeKnown("docker.runtime", "shim", "", false, answers(known), prints("", errDown)), OK, "known"},
 		{"runtime that is weaker", RuntimeKnown("docker.runtime", "runc", "", false, answers(known), prints("runc 1", nil)), Warning, "share the host's kernel"},
 		{"runtime that is unknown", RuntimeKnown("docker.runtime", "kata", "", false, answers(known), nil), Fault, "does not know the runtime kata; it knows runc, runsc, shim"},

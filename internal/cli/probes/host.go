@@ -126,6 +126,7 @@ func (h *dockerHost) checks() []doctor.Check {
 			programVersion),
 		doctor.OfflineRuntime(s.Docker.Runtime, s.AskDocker),
 		doctor.FreezingRuntime(s.Docker.Runtime, s.AskDocker),
+		doctor.BootPrograms(s.Docker.Runtime, s.AskDocker, executable),
 	}
 	if s.Docker.EventsRuntime != s.Docker.Runtime {
 		checks = append(checks, doctor.RuntimeKnown("docker.eventsRuntime", s.Docker.EventsRuntime,
@@ -213,6 +214,11 @@ func programVersion(ctx context.Context, program string) (string, error) {
 	}
 	line, _, _ := strings.Cut(string(out), "\n")
 	return line, nil
+}
+
+func executable(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
 }
 
 // takeNameserverPort binds port 53 of a loopback address that nothing else uses, and releases it.
