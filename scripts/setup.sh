@@ -293,7 +293,7 @@ shorten_runtime() {
 	local path=$BIN/$1
 	if [ ! -x "$path" ] || ! has_runtime_at "$1" "$FREEZER $2"; then return; fi
 	if in_use "$1"; then
-		say "containers run with $1, which is called through a script; without them this would end that"
+		say "containers run with $1, so Docker goes on calling it through a script: run this again when there are none"
 		return
 	fi
 	write_runtime "$1" "$path"
