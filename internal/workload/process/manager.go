@@ -85,6 +85,7 @@ type Manager struct {
 	mu        sync.Mutex // never held during a call of the Runner or an access to the disk
 	closed    bool
 	processes map[string]*process        // by id
+	ofUsers   map[string][]*process      // the same by user, so that calls of one user cost nothing for others
 	adopted   map[string]bool            // users whose records were read from Config.Shared
 	wanted    map[string]map[string]bool // by user: those of Config.Shared to be run somewhere
 
@@ -102,7 +103,7 @@ func Open(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{
 		cfg: cfg, store: store{cfg.Dir}, vault: &vault{keyFile: filepath.Join(cfg.Dir, "key")},
-		log: cfg.Log, processes: map[string]*process{}, adopted: map[string]bool{},
+		log: cfg.Log, processes: map[string]*process{}, ofUsers: map[string][]*process{}, adopted: map[string]bool{},
 		wanted:     map[string]map[string]bool{},
 		restarting: fair.Turns{All: restartsAtOnce, Each: restartsOfUser},
 	}
@@ -122,9 +123,25 @@ func Open(cfg Config) (*Manager, error) {
 	m.problems = problems
 	m.ctx, m.cancel = context.WithCancelCause(context.Background())
 	for _, r := range records {
-		m.processes[r.ID] = m.restored(r)
+		m.put(m.restored(r))
 	}
 	return m, nil
+}
+
+// put adds a process; m.mu is held, or nobody else has m yet.
+func (m *Manager) put(p *process) {
+	m.processes[p.id] = p
+	m.ofUsers[p.record.UserID] = append(m.ofUsers[p.record.UserID], p)
+}
+
+// drop is the opposite of put; m.mu is held.
+func (m *Manager) drop(p *process) {
+	delete(m.processes, p.id)
+	user := p.record.UserID
+	m.ofUsers[user] = slices.DeleteFunc(m.ofUsers[user], func(one *process) bool { return one == p })
+	if len(m.ofUsers[user]) == 0 {
+		delete(m.ofUsers, user)
+	}
 }
 
 // SetBounds applies b to what is asked for from now on. Existing processes are kept.
@@ -189,9 +206,9 @@ func (m *Manager) Running(user, idOrName string) (Record, error) {
 	if p := m.processes[idOrName]; p != nil && p.record.UserID == user {
 		found, there = p.record, true
 	}
-	for _, p := range m.processes {
-		if r := p.record; found.ID != idOrName && r.UserID == user && r.Name == idOrName &&
-			r.Name != "" && (!there || r.Status == Running) {
+	for _, p := range m.ofUsers[user] {
+		if r := p.record; found.ID != idOrName && r.Name == idOrName && r.Name != "" &&
+			(!there || r.Status == Running) {
 			found, there = r, true
 		}
 	}
@@ -206,16 +223,21 @@ func (m *Manager) Running(user, idOrName string) (Record, error) {
 
 // List returns a user's processes in order of creation.
 func (m *Manager) List(user string) []Record {
-	return m.ListOf(func(of string) bool { return of == user })
+	m.mu.Lock()
+	all := slices.Clone(m.ofUsers[user])
+	m.mu.Unlock()
+	return observed(all)
 }
 
 // ListOf is List for all users who match.
 func (m *Manager) ListOf(match func(user string) bool) []Record {
+	return observed(slices.DeleteFunc(m.all(), func(p *process) bool { return !match(p.shown().UserID) }))
+}
+
+func observed(all []*process) []Record {
 	list := []Record{}
-	for _, p := range m.all() {
-		if match(p.shown().UserID) {
-			list = append(list, p.observed())
-		}
+	for _, p := range all {
+		list = append(list, p.observed())
 	}
 	byCreation(list)
 	return list

@@ -228,9 +228,9 @@ type runningProcess struct {
 func (m *Manager) reached(user string, reaches []dockerexec.Reach) (list []runningProcess) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, p := range m.processes {
+	for _, p := range m.ofUsers[user] {
 		r := &p.record
-		if r.UserID == user && r.Status == Running && r.ReachedBy(reaches) && !m.paused(*r) {
+		if r.Status == Running && r.ReachedBy(reaches) && !m.paused(*r) {
 			list = append(list, runningProcess{p, r.Name, r.SandboxID, p.instance(), r.Held == ""})
 		}
 	}

@@ -128,7 +128,7 @@ func (p *process) show(r Record, what change) {
 // forget removes a process from the manager; the turn is held.
 func (p *process) forget(what change) {
 	p.of.mu.Lock()
-	delete(p.of.processes, p.id)
+	p.of.drop(p)
 	p.gone = true
 	p.generation++
 	p.of.mu.Unlock()

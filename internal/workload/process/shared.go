@@ -132,8 +132,9 @@ func (m *Manager) Adopt(user string) error {
 			continue
 		}
 		r.NextRestartAt = time.Time{} // by another host's clock
-		m.processes[id] = m.restored(r)
-		m.processes[id].moved = true
+		p := m.restored(r)
+		p.moved = true
+		m.put(p)
 		taken.ids[id] = true
 	}
 	m.adopted[user] = true

@@ -116,16 +116,15 @@ func (m *Manager) admit(ctx context.Context, r Record, account quota.Account) (*
 		givePorts()
 		return nil, err
 	}
-	m.processes[r.ID] = p
+	m.put(p)
 	return p, nil
 }
 
 // isFree returns an error if a process of the user's that has not ended has the name of a new one;
 // m.mu is held.
 func (m *Manager) isFree(r Record) error {
-	for _, p := range m.processes {
-		if r.Name != "" && p.record.UserID == r.UserID && p.record.Name == r.Name &&
-			!p.record.Finished() {
+	for _, p := range m.ofUsers[r.UserID] {
+		if r.Name != "" && p.record.Name == r.Name && !p.record.Finished() {
 			return errs.Conflict(
 				"cannot start the process: process %s has the name %q and has not ended; stop it, or give another name",
 				p.id, r.Name)
