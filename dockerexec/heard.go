@@ -29,7 +29,7 @@ const (
 	furtherLimit = time.Second
 	// unwatchedFor is how long nobody is taken to watch files in a container where nobody did. One
 	// that did not answer is not asked for silentFor or, if it was a further one, whose agent may
-	// just be started, for lateFor.
+	// just be started, for lateFor at first.
 	unwatchedFor = time.Second
 	silentFor    = 10 * time.Second
 	lateFor      = time.Second
@@ -58,6 +58,7 @@ type hearing struct {
 	// watched is when somebody was known to watch files, and quiet until when nobody is taken to.
 	watched, quiet time.Time
 	silent         time.Time            // until when it is not asked
+	late           bool                 // it did not answer in time when it was a further one
 	renamed        map[string]time.Time // when it has renamed to paths, which it is not to be told
 }
 
@@ -81,7 +82,8 @@ func (h *hearing) knows(place string) bool {
 
 // add adds a change.
 func (h *hearing) add(place string, change Change) {
-	if _, is := h.renamed[place]; change == Replaced && is || change == Made && h.knows(place) {
+	if change == Replaced && time.Since(h.renamed[place]) <= knownFor ||
+		change == Made && h.knows(place) {
 		return // of a file that is replaced, Removed asks
 	}
 	put := func(list *[]string, place string) {
@@ -232,8 +234,8 @@ func (e *Executor) renameIn(ctx context.Context, c *Container, r wire.Rename) (w
 	h, now := &c.hears, time.Now()
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled): // the caller has left
-	case err != nil && r.From == "":
-		h.silent = now.Add(lateFor)
+	case err != nil && r.From == "" && !h.late:
+		h.silent, h.late = now.Add(lateFor), true
 	case err != nil:
 		h.silent = now.Add(silentFor)
 	case !done.Watched:
@@ -241,6 +243,7 @@ func (e *Executor) renameIn(ctx context.Context, c *Container, r wire.Rename) (w
 	default:
 		h.watched = now
 	}
+	h.late = h.late && err != nil
 	if done.Done {
 		h.hasRenamed(path.Join(r.Dir, r.To))
 	}

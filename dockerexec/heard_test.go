@@ -68,6 +68,21 @@ func TestPlacesThatMayBeWrittenTo(t *testing.T) {
 	}
 }
 
+// What a container has renamed is forgotten after a while.
+func TestWhatAContainerHasRenamedIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h hearing
+		h.hasRenamed("/home/a")
+		h.hasRenamed("/home/b")
+		time.Sleep(knownFor + time.Second)
+		h.add("/home/a", Replaced)
+		h.add("/home/b", Made)
+		if paths, _ := h.take(); !slices.Equal(paths, []string{"/home/a", "/home/b"}) {
+			t.Errorf("%q", paths)
+		}
+	})
+}
+
 // Of two containers in which somebody watches, one renames a file and the other one announces it first. One that does not answer
 // has the file wait for a second, and the caller look again.
 func TestAFileIsRenamedInOneContainerAndAnnouncedInOthers(t *testing.T) {

@@ -13,10 +13,11 @@ import (
 )
 
 // openBefore is how long before a call it may have been looked up that a process had a file open,
-// and maxOpenElsewhere of how many files one result tells.
+// maxOpenElsewhere of how many files one result tells, and maxOpenSeen at how many it looks.
 const (
 	openBefore       = 10 * time.Second
 	maxOpenElsewhere = 4
+	maxOpenSeen      = 64
 )
 
 // mayConflict reports whether a call may write to a file that a process of the user has locked in
@@ -25,7 +26,7 @@ func (s *Service) mayConflict(p plan.Plan) bool {
 	may := p.Spec.Platform.GVisor && slices.ContainsFunc(p.Spec.Mounts,
 		func(m dockerexec.Mount) bool { return !m.ReadOnly })
 	if may {
-		s.processes.OpenFiles(p.Spec.User, time.Now())
+		s.processes.OpenFiles(p.Spec.User, p.Call.ID.String(), time.Now())
 	}
 	return may
 }
@@ -35,7 +36,9 @@ func (s *Service) mayConflict(p plan.Plan) bool {
 func (s *Service) openElsewhere(ctx context.Context, p plan.Plan,
 	begun time.Time) (list []hints.Hint) {
 	var root *hostfs.Root
-	for _, file := range s.processes.OpenFiles(p.Spec.User, begun.Add(-openBefore)) {
+	id := p.Call.ID.String()
+	open := s.processes.OpenFiles(p.Spec.User, id, begun.Add(-openBefore))
+	for _, file := range open[:min(len(open), maxOpenSeen)] {
 		inside, err := policy.Home.ResolveName(file.Name)
 		if err != nil {
 			continue
@@ -54,11 +57,11 @@ func (s *Service) openElsewhere(ctx context.Context, p plan.Plan,
 			}
 			defer root.Close()
 		}
-		if !hasChanged(root, rest, begun) || !file.Say() {
+		if !hasChanged(root, rest, begun) || !file.Say(id) {
 			continue
 		}
 		by := file.Process
-		if file.Sandbox != p.Call.ID.String() {
+		if file.Sandbox != id {
 			by = "" // it lets no call of this sandbox run beside it
 		}
 		if list = append(list, hints.OpenElsewhere(inside.String(), by)); len(list) ==

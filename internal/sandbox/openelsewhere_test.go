@@ -86,7 +86,7 @@ func TestWhatAProcessHasOpen(t *testing.T) {
 			var begun time.Time
 			executor.run = func(dockerexec.Spec, warm.Command, session.Output) (warm.Result, error) {
 				if tt.want != nil { // what is looked up in the background is known before the command has ended
-					waittest.Until(t, "a look", func() bool { return len(processes.OpenFiles("alice", begun)) > 0 })
+					waittest.Until(t, "a look", func() bool { return len(processes.OpenFiles("alice", "", begun)) > 0 })
 				}
 				return warm.Result{}, errors.Join(writeAll(at), os.Chtimes(at("old.db"), time.Time{}, time.Now().Add(-time.Minute)),
 					os.Chtimes(at("later.db"), time.Time{}, time.Now().Add(time.Hour)), os.Chtimes(at("waled.db"), time.Time{}, time.Now().Add(-time.Minute)))
@@ -106,7 +106,7 @@ func TestWhatAProcessHasOpen(t *testing.T) {
 			if !slices.Equal(got, tt.want) {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
-			if looks := len(runner.looked); looks > 1 || tt.want != nil && fmt.Sprint(<-runner.looked) != "c of agent" {
+			if looks := len(runner.looked); looks > 1 || tt.want == nil && looks > 0 || tt.want != nil && fmt.Sprint(<-runner.looked) != "c of agent" {
 				t.Errorf("looked at %d times", looks)
 			}
 		})

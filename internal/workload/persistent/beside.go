@@ -46,10 +46,11 @@ func (s *Sandboxes) RunBeside(ctx context.Context, container string, reaches boo
 func (s *Sandboxes) PrintBeside(ctx context.Context, container string, argv []string,
 	timeout time.Duration, limit int) ([]byte, error) {
 	var text []byte
+	printed := 0
 	ended, err := s.runBeside(ctx, container, session.Command{
 		Command: launch.Command{Process: specs.Process{Args: argv, Cwd: "/"}}, Timeout: timeout,
 	}, func(from session.Stream, data []byte) error {
-		if len(text)+len(data) > limit {
+		if printed += len(data); printed > limit {
 			return errors.New("it prints more than it may")
 		}
 		if from == session.Stdout {

@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"regexp"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,16 +36,24 @@ type OpenFile struct {
 	of      *openFiles
 }
 
-// Say reports whether it is to be said that the process has the file open: once for each of its runs.
-func (f OpenFile) Say() bool {
+// Say reports whether a sandbox is to be told that the process has the file open: once for each of
+// its runs.
+func (f OpenFile) Say(sandbox string) bool {
 	f.of.mu.Lock()
 	defer f.of.mu.Unlock()
-	if f.of.said[f.Name] || len(f.of.said) >= maxSaid {
+	if f.of.isSaid(f.Name, sandbox) {
 		return false
 	}
-	f.of.said[f.Name] = true
+	f.of.said[saying{f.Name, sandbox}] = true
 	return true
 }
+
+// isSaid reports whether a sandbox has been told of a file, or is not to be; f.mu is held.
+func (f *openFiles) isSaid(name, sandbox string) bool {
+	return f.said[saying{name, sandbox}] || len(f.said) >= maxSaid
+}
+
+type saying struct{ name, sandbox string }
 
 // openFiles is what is known of one process.
 type openFiles struct {
@@ -53,16 +62,21 @@ type openFiles struct {
 	at, next time.Time // of the last look, and before the next one
 	looking  bool
 	names    []string
-	said     map[string]bool
+	said     map[saying]bool
 }
 
 // plainName is a name that is the same in all notations.
 var plainName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]*$`)
 
 // OpenFiles returns the databases and locks that a user's processes have open in containers of their
-// own, as far as that was looked up since a time, and has others looked up. It does not block.
-func (m *Manager) OpenFiles(user string, since time.Time) (list []OpenFile) {
-	looks := 0
+// own, as far as that was looked up since a time and a sandbox was not told, and has others looked
+// up. It does not block.
+func (m *Manager) OpenFiles(user, sandbox string, since time.Time) (list []OpenFile) {
+	type due struct {
+		runningProcess
+		since time.Time
+	}
+	var waiting []due
 	for _, p := range m.reached(user, []dockerexec.Reach{{}}) {
 		if p.tellsNot {
 			continue
@@ -70,12 +84,11 @@ func (m *Manager) OpenFiles(user string, since time.Time) (list []OpenFile) {
 		f, now := &p.files, m.now()
 		f.mu.Lock()
 		if id := p.instance.identity(); !f.run.same(id) {
-			f.run, f.said = id, map[string]bool{}
+			f.run, f.said = id, map[saying]bool{}
 			f.names, f.at, f.next = nil, time.Time{}, time.Time{}
 		}
-		if !f.looking && looks < maxLooks && !now.Before(f.next) {
-			looks++
-			f.looking = m.background(func(ctx context.Context) { m.look(ctx, p) })
+		if !f.looking && !now.Before(f.next) {
+			waiting = append(waiting, due{p, f.next})
 		}
 		if !f.at.Before(since) {
 			file := OpenFile{Process: p.id, Sandbox: p.sandbox, of: f}
@@ -83,12 +96,26 @@ func (m *Manager) OpenFiles(user string, since time.Time) (list []OpenFile) {
 				file.Process = p.name
 			}
 			for _, file.Name = range f.names {
-				list = append(list, file)
+				if !f.isSaid(file.Name, sandbox) {
+					list = append(list, file)
+				}
 			}
 		}
 		f.mu.Unlock()
 	}
+	slices.SortStableFunc(waiting, func(a, b due) int { return a.since.Compare(b.since) })
+	for _, p := range waiting[:min(len(waiting), maxLooks)] {
+		m.beginLook(p.runningProcess)
+	}
 	return list
+}
+
+// beginLook has a process looked at in the background.
+func (m *Manager) beginLook(p runningProcess) {
+	f := &p.files
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.looking = f.looking || m.background(func(ctx context.Context) { m.look(ctx, p) })
 }
 
 // look looks up what a process has open.
@@ -101,7 +128,7 @@ func (m *Manager) look(ctx context.Context, p runningProcess) {
 	if !f.run.same(p.instance.identity()) {
 		return
 	}
-	f.names, f.at, f.next = names[:min(len(names), maxOpenFiles)], now, now.Add(lookInterval)
+	f.names, f.at, f.next = slices.Clone(names[:min(len(names), maxOpenFiles)]), now, now.Add(lookInterval)
 	if err != nil {
 		f.next = now.Add(lookAgain)
 		m.log.Debug().Err(err).Str("process", p.id).

@@ -56,7 +56,7 @@ func namesInHome(paths pathmap.Map, text string) (names []string) {
 		}
 		if at, rest, err := paths.Locate(inside); err == nil && at.Container == policy.Home &&
 			inside != policy.Home {
-			names = append(names, rest)
+			names = append(names, strings.Clone(rest)) // not the whole text
 		}
 	}
 	return names
