@@ -9,7 +9,7 @@
 #                               systemd-analyze, promtool), and the current Docker and etcd, built for them
 #   scripts/setup.sh engine     only the current Docker for the tests
 #   scripts/setup.sh etcd       only etcd for this host of a cluster, in /usr/local/bin, unless etcd is there
-#   scripts/setup.sh bench      only the programs that benchmarks use (dnsperf, dnsmasq, haproxy, and an etcd built for them)
+#   scripts/setup.sh bench      only the programs that benchmarks use (dnsperf, dnsmasq, haproxy, ripgrep, …, and an etcd built for them)
 #
 # Environment: SANDBOXD_DOCKER_SOCKET_PATH (Docker's socket, as for the service), BASE (base image of the sandbox image).
 set -euo pipefail
@@ -157,7 +157,7 @@ setup_runsc() {
 		return
 	fi
 	setup_runsc_programs
-	if [ -e "$DAEMON_JSON" ]; then cp -p "$DAEMON_JSON" "$DAEMON_JSON.old"; fi
+	if [ -e "$DAEMON_JSON" ] && [ ! -e "$DAEMON_JSON.old" ]; then cp -p "$DAEMON_JSON" "$DAEMON_JSON.old"; fi # or a run failed before
 	if has_runtimes runsc runsc-events runsc-offline; then
 		say "already registered with Docker"
 	else
@@ -184,12 +184,12 @@ setup_runsc_programs() {
 	elif ! has_runtimes runsc || calls_ours; then
 		build_runsc
 		replace runsc
-		mkdir -p "$BIN/gvisor-bin"
+		install -d -m 0755 "$BIN/gvisor-bin"
 		replace gvisor-bin/gvisor_sentry
 		replace gvisor-bin/gvisor-sentry-prewarmer # last: with it alone, no container starts
 	fi
 	[ -x "$RUNSC" ] || return 0
-	build_runsc
+	[ -n "${runsc_built:-}" ] || tools/runsc/build.sh "$BUILT" freezer
 	for name in runsc-freezer runsc-events runsc-offline; do replace $name; done
 }
 
@@ -207,10 +207,10 @@ is_ours() {
 		grep -q $'^\tmod\tgvisor.dev/gvisor\tv0.0.0-20260905035102-160fafc42237\t' <<<"$built"
 }
 
-# calls_ours reports whether the runtime runsc is our runsc, or our freezer.
+# calls_ours reports whether the runtime runsc is our runsc or our freezer, or a shim, beside which the other runtimes need ours.
 calls_ours() {
 	case $(engine_says '{{with index .Runtimes "runsc"}}{{.Path}}{{end}}') in
-	"$RUNSC" | "$FREEZER") ;;
+	"$RUNSC" | "$FREEZER" | '') ;;
 	*) return 1 ;;
 	esac
 }
@@ -261,15 +261,18 @@ register() {
 }
 
 # write_runtime NAME PATH ARGUMENT...: has Docker's file say this of a runtime. runsc keeps what else is in the file, and adds
-# itself at the path at which it runs; here that is a path by which the new entry is found.
+# itself at the path at which it runs; here that is a path by which the new entry is found. The file is exchanged when it is whole.
 write_runtime() {
-	local name=$1 path=$2 writer=$BIN/runsc.writer
+	local name=$1 path=$2 writer=$BIN/runsc.writer changed=$DAEMON_JSON.new
 	shift 2
-	build_runsc
-	cp "$BUILT/runsc" "$writer"
-	run "registering $name in $DAEMON_JSON" "$writer" install --config_file="$DAEMON_JSON" --runtime="$name" -- "$@"
-	sed -i "s#\"path\": \"$writer\"#\"path\": \"$path\"#" "$DAEMON_JSON"
-	rm -f "$writer" "$DAEMON_JSON~" # runsc has left the file from before its change
+	if [ ! -x "$RUNSC" ]; then build_runsc; fi
+	if [ -x "$RUNSC" ]; then cp "$RUNSC" "$writer"; else cp "$BUILT/runsc" "$writer"; fi
+	rm -f "$changed"
+	if [ -e "$DAEMON_JSON" ]; then cp -p "$DAEMON_JSON" "$changed"; fi
+	run "registering $name in $DAEMON_JSON" "$writer" install --config_file="$changed" --runtime="$name" -- "$@"
+	sed -i "s#\"path\": \"$writer\"#\"path\": \"$path\"#" "$changed"
+	mv "$changed" "$DAEMON_JSON"
+	rm -f "$writer" "$changed~" # runsc has left the file from before its change
 }
 
 # setup_freezer makes Docker call runsc through the freezer, which stops a paused container completely.
@@ -307,7 +310,7 @@ has_runtime_at() { [ "$(engine_says "{{with index .Runtimes \"$1\"}}{{.Path}} {{
 
 in_use() {
 	local ids runtimes
-	ids=$(docker ps -q)
+	ids=$(docker ps -q) || return 0
 	# shellcheck disable=SC2086 # one word for each container; one that has gone meanwhile is none
 	runtimes=$(docker inspect --format '{{.HostConfig.Runtime}}' $ids 2>/dev/null || true)
 	grep -qx "$1" <<<"$runtimes"
@@ -459,14 +462,18 @@ setup_etcd() {
 
 setup_bench_programs() {
 	step "Programs of the benchmarks"
-	if command -v dnsperf >/dev/null && command -v dnsmasq >/dev/null && command -v haproxy >/dev/null; then
-		say "already there: dnsperf, dnsmasq, haproxy"
+	local program missing=()
+	for program in dnsperf dnsmasq haproxy git gcc make rg sqlite3 npm mkfs.ext4; do
+		command -v $program >/dev/null || missing+=("$program")
+	done
+	if [ ${#missing[@]} = 0 ]; then
+		say "already there: dnsperf, dnsmasq, haproxy, and what the section \"work\" runs on the host"
 		return
 	fi
 	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-		die "the benchmarks use dnsperf, dnsmasq and haproxy: install them, and run it again"
+		die "the benchmarks use ${missing[*]}: install them, and run it again"
 	fi
-	apt_install dnsperf dnsmasq-base haproxy iproute2
+	apt_install dnsperf dnsmasq-base haproxy iproute2 git gcc libc6-dev make ripgrep sqlite3 npm e2fsprogs
 }
 
 require_go

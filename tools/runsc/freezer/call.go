@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 )
@@ -57,11 +58,11 @@ func (c call) answer() (rest []string, err error) {
 		if !killsAll(c.args) {
 			return nil, errPaused
 		}
-		signal(note.gvisor, syscall.SIGKILL)
+		c.signal(note.gvisor, syscall.SIGKILL)
 		note.by = killed // Docker resumes it next
 		return nil, c.write(note)
 	case "delete":
-		signal(note.gvisor, syscall.SIGCONT)
+		c.signal(note.gvisor, syscall.SIGCONT)
 		// runsc deletes a container that it has paused only by force, even if it has ended.
 		return slices.Insert(slices.Clone(c.args), at+1, "--force"), nil
 	}
@@ -106,7 +107,14 @@ func (c call) pauseByRunsc(k kernel) error {
 	}
 	// Nothing runs on, but on a busy host a thread may be late to stop.
 	_, err := c.stop(k, runsc, 500)
-	return err
+	if err == nil {
+		return nil
+	}
+	// The pause is refused, so it must not have happened.
+	at := slices.Index(c.args, "pause")
+	resume := exec.Command(c.runsc, slices.Replace(slices.Clone(c.args), at, at+1, "resume")...)
+	resume.Dir = c.bundle
+	return errors.Join(err, c.goOn(k.gvisor), resume.Run())
 }
 
 // A note says who has paused the container, and which processes are gVisor's. It is the file named
@@ -147,15 +155,20 @@ func (c call) paused() string { return filepath.Join(c.bundle, "paused") }
 
 // goOn has gVisor's processes run again.
 func (c call) goOn(gvisor []int) error {
-	signal(gvisor, syscall.SIGCONT)
+	c.signal(gvisor, syscall.SIGCONT)
 	if err := os.WriteFile(c.paused(), nil, 0o644); err != nil {
 		return fmt.Errorf("cannot note that the container is no longer paused: %w", err)
 	}
 	return nil
 }
 
-func signal(processes []int, s syscall.Signal) {
+// signal sends a signal to gVisor's processes. One may have ended since the container was paused, and
+// its number may be another process's, which is in no control group of the container's.
+func (c call) signal(processes []int, s syscall.Signal) {
 	for _, process := range processes {
-		_ = syscall.Kill(process, s) // it may have ended
+		group, err := os.ReadFile(filepath.Join(c.proc, strconv.Itoa(process), "cgroup"))
+		if err == nil && strings.Contains(string(group), c.id()) {
+			_ = syscall.Kill(process, s)
+		}
 	}
 }

@@ -62,7 +62,9 @@ func newHost(t *testing.T, version int, program string) *host {
 	}
 	mkdir(t, h.bundle)
 	write(t, filepath.Join(h.bundle, "init.pid"), strconv.Itoa(h.gvisor[0]), 0o600)
-	write(t, filepath.Join(h.proc, strconv.Itoa(h.gvisor[0]), "cgroup"), groups, 0o600)
+	for _, process := range h.gvisor {
+		write(t, filepath.Join(h.proc, strconv.Itoa(process), "cgroup"), groups, 0o600)
+	}
 	mkdir(t, h.group)
 	write(t, filepath.Join(h.group, "cgroup.procs"), all, 0o600)
 	mkdir(t, filepath.Dir(filepath.Join(h.cgroups, usage)))
@@ -235,7 +237,16 @@ func TestAnswersForAPausedContainer(t *testing.T) {
 	h.are(t, "S")
 	h.notes(t, "ours P Q\n")
 
-	signal(h.gvisor, syscall.SIGSTOP)
+	// The number of one that has ended may be another process's by now.
+	stranger := start(t, "sleep", "60")
+	mkdir(t, filepath.Join(h.proc, strconv.Itoa(stranger)))
+	write(t, filepath.Join(h.proc, strconv.Itoa(stranger), "cgroup"), "0::/docker/another\n", 0o600)
+	h.signal([]int{stranger, 1 << 30}, syscall.SIGKILL)
+	if s, ok := (call{proc: "/proc"}).stat(strconv.Itoa(stranger)); !ok || s.state == "Z" {
+		t.Errorf("a stranger is killed: %+v", s)
+	}
+
+	h.signal(h.gvisor, syscall.SIGSTOP)
 	h.are(t, "T")
 	h.asks(t, "kill --all x 9", "")
 	h.are(t, "Z")

@@ -82,7 +82,7 @@ func (c call) stop(k kernel, by string, looks int) (bool, error) {
 	if err := c.write(note{by, k.gvisor}); err != nil {
 		return false, err
 	}
-	signal(k.gvisor, syscall.SIGSTOP)
+	c.signal(k.gvisor, syscall.SIGSTOP)
 	var used string
 	for range looks {
 		now, err := os.ReadFile(k.usage)
