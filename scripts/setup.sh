@@ -9,7 +9,7 @@
 #                               systemd-analyze, promtool), and the current Docker and etcd, built for them
 #   scripts/setup.sh engine     only the current Docker for the tests
 #   scripts/setup.sh etcd       only etcd for this host of a cluster, in /usr/local/bin, unless etcd is there
-#   scripts/setup.sh bench      only the programs that benchmarks use (dnsperf, dnsmasq, haproxy, ripgrep, …, and an etcd built for them)
+#   scripts/setup.sh bench      only the programs that benchmarks use (dnsperf, dnsmasq, haproxy, and an etcd built for them)
 #
 # Environment: SANDBOXD_DOCKER_SOCKET_PATH (Docker's socket, as for the service), BASE (base image of the sandbox image).
 set -euo pipefail
@@ -462,18 +462,14 @@ setup_etcd() {
 
 setup_bench_programs() {
 	step "Programs of the benchmarks"
-	local program missing=()
-	for program in dnsperf dnsmasq haproxy git gcc make rg sqlite3 npm mkfs.ext4; do
-		command -v $program >/dev/null || missing+=("$program")
-	done
-	if [ ${#missing[@]} = 0 ]; then
-		say "already there: dnsperf, dnsmasq, haproxy, and what the section \"work\" runs on the host"
+	if command -v dnsperf >/dev/null && command -v dnsmasq >/dev/null && command -v haproxy >/dev/null; then
+		say "already there: dnsperf, dnsmasq, haproxy"
 		return
 	fi
 	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-		die "the benchmarks use ${missing[*]}: install them, and run it again"
+		die "the benchmarks use dnsperf, dnsmasq and haproxy: install them, and run it again"
 	fi
-	apt_install dnsperf dnsmasq-base haproxy iproute2 git gcc libc6-dev make ripgrep sqlite3 npm e2fsprogs
+	apt_install dnsperf dnsmasq-base haproxy iproute2
 }
 
 require_go
