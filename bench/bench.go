@@ -30,6 +30,7 @@ type findings struct {
 	dns      dnsFindings
 	policy   []registering
 	page     looking
+	work     worked
 	runtimes []runtimeFindings
 	// failed says, by part, why it was not measured or only partly.
 	failed map[string]string
@@ -57,6 +58,7 @@ type runtimeFindings struct {
 	surface   surface
 	e2b       foreign
 	cluster   clustered
+	work      worked
 }
 
 // errLeft marks an error after which something is left behind.
@@ -67,6 +69,7 @@ type lab struct {
 	settings settings
 	docker   *client.Client
 	dir      string // of this run alone; removed at the end
+	hasDisk  bool   // dir is on a disk of its own
 	floor    string // the floor program
 	// e2bAddress is where the service that was started for E2B's clients listens for them.
 	e2bAddress string
@@ -130,6 +133,7 @@ func (l *lab) measureAlone(ctx context.Context, found *findings) error {
 		{"dns", "DNS questions", func() (err error) { found.dns, err = l.measureDNS(ctx); return }},
 		{"policy", "registering containers", func() (err error) { found.policy, err = l.measureRegistering(ctx); return }},
 		{"console", "the console's page", func() (err error) { found.page, err = l.measurePage(ctx); return }},
+		{"work", "work on the host", func() (err error) { found.work, err = l.workOnHost(ctx); return }},
 	})
 }
 
@@ -184,6 +188,11 @@ func newLab(ctx context.Context, cfg settings, progress io.Writer) (_ *lab, err 
 	if l.dir, err = os.MkdirTemp("", "sandbox-bench-"); err != nil {
 		return nil, errors.Join(err, l.docker.Close())
 	}
+	if cfg.has("work") {
+		if err := l.mountDisk(ctx); err != nil {
+			return nil, errors.Join(err, l.close())
+		}
+	}
 	l.say("building the floor program")
 	if l.floor, err = buildFloor(ctx, l.dir); err != nil {
 		return nil, errors.Join(err, l.close())
@@ -202,7 +211,7 @@ func (l *lab) close() error {
 	if l.world != nil {
 		err = l.world.Close()
 	}
-	if err := errors.Join(err, os.RemoveAll(l.dir), l.docker.Close()); err != nil {
+	if err := errors.Join(err, l.unmountDisk(), os.RemoveAll(l.dir), l.docker.Close()); err != nil {
 		return fmt.Errorf("%w: %w", errLeft, err)
 	}
 	return nil
@@ -217,6 +226,7 @@ func (l *lab) measureRuntime(ctx context.Context, found *runtimeFindings) error 
 		run      func(*service) error
 	}{
 		{insideParts, "inside", withoutPool, func(s *service) error { return s.measureInside(ctx, found) }},
+		{[]string{"work"}, "work", workSettings, func(s *service) (err error) { found.work, err = s.workInside(ctx); return }},
 		{[]string{"rest"}, "rest", noSettings, func(s *service) error { return s.measureResting(ctx, &found.resting.waiting) }},
 		{[]string{"rest"}, "rest-alone", aloneSettings, func(s *service) error { return s.measureAgentAlone(ctx, &found.resting) }},
 		{[]string{"network", "guard"}, "outside", l.worldSettings, func(s *service) error { return s.measureOutside(ctx, found) }},

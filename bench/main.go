@@ -5,7 +5,7 @@
 // bench.go sets what is measured, in which order and how often; parts.go sets what can be left out.
 // Commands and files: warm.go, session.go, rest.go, floor.go, cold.go, create.go, refill.go,
 // together.go, stream.go, slow.go, memory.go, reading.go, grants.go, large.go,
-// deciding.go, surface.go, e2b.go. Network: dns.go, guard.go, idle.go, registering.go, network.go.
+// deciding.go, surface.go, e2b.go. What agents do all day: work.go. Network: dns.go, guard.go, idle.go, registering.go, network.go.
 // Console: page.go. Several hosts: cluster.go, clustermeasure.go.
 // Durable processes: processes.go, adoption.go, logwriting.go. service.go and docker.go are the two
 // sides, outside.go has the test internet, and helper.go what must be a process of its own.

@@ -17,18 +17,18 @@ var parts = []part{
 	{"warm", warmSection}, {"line", lineSection}, {"session", sessionSection}, {"rest", restSection}, {"cold", coldSection}, {"create", createSection}, {"together", togetherSection}, {"streams", streamSection},
 	{"slow", slowSection}, {"memory", memorySection}, {"reading", readingSection},
 	{"large", largeSection}, {"deciding", decidingSection}, {"grants", grantsSection},
-	{"network", networkSection}, {"dns", dnsSection}, {"guard", guardSection}, {"policy", policySection},
+	{"work", workSection}, {"network", networkSection}, {"dns", dnsSection}, {"guard", guardSection}, {"policy", policySection},
 	{"processes", processesSection}, {"surface", surfaceSection}, {"e2b", e2bSection}, {"cluster", clusterSection}, {"console", consoleSection},
 }
 
 // insideParts are measured in one container of a service without a network, one after the other.
 var insideParts = []string{"warm", "line", "session", "cold", "together", "streams", "slow", "memory", "reading", "large", "grants", "surface"}
 
-// rootParts make networks, rules or control groups, or read about other users' processes;
+// rootParts make networks, rules, control groups or disks, or read about other users' processes;
 // internetParts need the test internet; pictureParts are shown in the picture.
 var (
 	pictureParts  = []string{"warm", "line", "session"}
-	rootParts     = []string{"rest", "network", "dns", "guard", "policy", "e2b", "cluster"}
+	rootParts     = []string{"work", "rest", "network", "dns", "guard", "policy", "e2b", "cluster"}
 	internetParts = []string{"network", "dns", "guard"}
 )
 

@@ -9,7 +9,7 @@
 #                               systemd-analyze, promtool), and the current Docker and etcd, built for them
 #   scripts/setup.sh engine     only the current Docker for the tests
 #   scripts/setup.sh etcd       only etcd for this host of a cluster, in /usr/local/bin, unless etcd is there
-#   scripts/setup.sh bench      only the programs that benchmarks use (dnsperf, dnsmasq, haproxy, and an etcd built for them)
+#   scripts/setup.sh bench      only the programs that benchmarks use (dnsperf, dnsmasq, haproxy, ripgrep, sqlite3, and an etcd built for them)
 #
 # Environment: SANDBOXD_DOCKER_SOCKET_PATH (Docker's socket, as for the service), BASE (base image of the sandbox image).
 set -euo pipefail
@@ -462,14 +462,14 @@ setup_etcd() {
 
 setup_bench_programs() {
 	step "Programs of the benchmarks"
-	if command -v dnsperf >/dev/null && command -v dnsmasq >/dev/null && command -v haproxy >/dev/null; then
-		say "already there: dnsperf, dnsmasq, haproxy"
+	if command -v dnsperf >/dev/null && command -v dnsmasq >/dev/null && command -v haproxy >/dev/null && command -v rg >/dev/null && command -v sqlite3 >/dev/null; then
+		say "already there: dnsperf, dnsmasq, haproxy, ripgrep, sqlite3"
 		return
 	fi
 	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-		die "the benchmarks use dnsperf, dnsmasq and haproxy: install them, and run it again"
+		die "the benchmarks use dnsperf, dnsmasq, haproxy, ripgrep and sqlite3: install them, and run it again"
 	fi
-	apt_install dnsperf dnsmasq-base haproxy iproute2
+	apt_install dnsperf dnsmasq-base haproxy iproute2 ripgrep sqlite3
 }
 
 require_go
