@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -63,19 +64,30 @@ func (c *Cluster) Known() bool {
 	return c.revision > 0
 }
 
-// load reads all keys.
+// pageKeys is how many keys are read at a time, each page within pageLimit: however many keys there
+// are, etcd is asked for no more at once.
+const (
+	pageKeys  = 10_000
+	pageLimit = 10 * time.Second
+)
+
+// load reads all keys, as they are at one revision.
 func (c *Cluster) load(ctx context.Context, known map[string]bool) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	all, err := c.etcd.Get(ctx, Prefix, clientv3.WithPrefix())
-	if err != nil {
-		return err
-	}
 	there := map[string]bool{}
 	var changes []*clientv3.Event
-	for _, kv := range all.Kvs {
-		there[string(kv.Key)] = true
-		changes = append(changes, &clientv3.Event{Type: mvccpb.PUT, Kv: kv})
+	var revision int64 // the first page's; then all pages are of that
+	for from, more := Prefix, true; more; {
+		page, err := c.page(ctx, from, revision)
+		if err != nil {
+			return err
+		}
+		for _, kv := range page.Kvs {
+			there[string(kv.Key)] = true
+			changes = append(changes, &clientv3.Event{Type: mvccpb.PUT, Kv: kv})
+			from = string(kv.Key) + "\x00" // the least key after it
+		}
+		revision = cmp.Or(revision, page.Header.Revision)
+		more = page.More
 	}
 	slices.SortFunc(changes, func(a, b *clientv3.Event) int {
 		return int(a.Kv.ModRevision - b.Kv.ModRevision)
@@ -84,11 +96,20 @@ func (c *Cluster) load(ctx context.Context, known map[string]bool) error {
 	for key := range known {
 		if !there[key] {
 			gone = append(gone, &clientv3.Event{Type: mvccpb.DELETE,
-				Kv: &mvccpb.KeyValue{Key: []byte(key), ModRevision: all.Header.Revision}})
+				Kv: &mvccpb.KeyValue{Key: []byte(key), ModRevision: revision}})
 		}
 	}
-	c.take(append(gone, changes...), all.Header.Revision, known)
+	c.take(append(gone, changes...), revision, known)
 	return nil
+}
+
+// page reads the first keys that are not less than from, at a revision; 0 is the latest.
+func (c *Cluster) page(ctx context.Context, from string,
+	revision int64) (*clientv3.GetResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, pageLimit)
+	defer cancel()
+	return c.etcd.Get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(Prefix)),
+		clientv3.WithLimit(pageKeys), clientv3.WithRev(revision))
 }
 
 // follow takes changes until etcd's watch ends.

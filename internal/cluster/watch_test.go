@@ -126,6 +126,53 @@ func TestCompactedRevisionsAreReread(t *testing.T) {
 	}
 }
 
+// betweenPages does something after each answer.
+type betweenPages struct {
+	clientv3.KV
+	do func(*clientv3.GetResponse)
+}
+
+func (b *betweenPages) Get(ctx context.Context, key string, options ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	answer, err := b.KV.Get(ctx, key, options...)
+	if err == nil {
+		b.do(answer)
+	}
+	return answer, err
+}
+
+// However many keys there are, they are read in pages, all at one revision: what changes meanwhile is told by the watch.
+func TestAllIsReadInPages(t *testing.T) {
+	const atOnce, keys = 100, 2*pageKeys + 100
+	etcd, _ := etcdtest.Start(t)
+	for first := 0; first < keys; first += atOnce {
+		var puts []clientv3.Op
+		for i := range atOnce {
+			puts = append(puts, clientv3.OpPut(keyOf("sandboxes", fmt.Sprintf("%06d", first+i)), "x"))
+		}
+		if _, err := etcd.Txn(t.Context()).Then(puts...).Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pages := 0
+	etcd.KV = &betweenPages{KV: etcd.KV, do: func(page *clientv3.GetResponse) {
+		if pages++; len(page.Kvs) > pageKeys {
+			t.Errorf("a page of %d keys", len(page.Kvs))
+		}
+		if _, err := etcd.Put(t.Context(), keyOf("sandboxes", "999999"), "later"); err != nil {
+			t.Error(err)
+		}
+	}}
+	c := New(etcd, Config{Host: "h1", Log: zerolog.Nop()})
+	told := map[string]bool{}
+	c.Keep("sandboxes", func(name string, value []byte, _ int64) { told[name+"="+string(value)] = true })
+	if err := c.load(t.Context(), map[string]bool{}); err != nil || pages != 3 {
+		t.Fatalf("%d pages, %v", pages, err)
+	}
+	if len(told) != keys || !told["000000=x"] || !told[fmt.Sprintf("%06d=x", keys-1)] {
+		t.Errorf("%d keys were told", len(told))
+	}
+}
+
 // beforeTxn does something before the next transaction.
 type beforeTxn struct {
 	clientv3.KV
