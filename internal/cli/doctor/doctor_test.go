@@ -263,6 +263,8 @@ func TestEachCheck(t *testing.T) {
 		{"disk that is small", Disk("x", "/d", disk(Space{Bytes: 1 << 29, FreeBytes: 1 << 29}, nil)), Fault, "0.5 of 0.5 GiB"},
 		{"disk without inodes", Disk("x", "/d", disk(Space{Bytes: 100 << 30, FreeBytes: 50 << 30, Files: 1000, FreeFiles: 19}, nil)), Fault, "19 of 1000 inodes"},
 		{"disk with few inodes", Disk("x", "/d", disk(Space{Bytes: 100 << 30, FreeBytes: 50 << 30, Files: 1000, FreeFiles: 99}, nil)), Warning, "99 of 1000 inodes"},
+		{"disk without a journal", Disk("x", "/d", disk(Space{Bytes: 100 << 30, FreeBytes: 50 << 30, NoJournal: true}, nil)), Warning, "without a journal"},
+		{"disk that fills without a journal", Disk("x", "/d", disk(Space{Bytes: 100 << 30, FreeBytes: 1 << 30, NoJournal: true}, nil)), Fault, "1.0 of 100.0 GiB"},
 		{"disk that does not answer", Disk("x", "/d", disk(Space{}, errDown)), Skipped, "it is down"},
 
 		{"clock", clocks(noon.Add(-time.Hour), true, nil).Right(answers(known)), OK, ""},

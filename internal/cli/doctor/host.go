@@ -126,7 +126,11 @@ func IdleMemory(look func() (Memory, error)) Check {
 }
 
 // Space is the size of a filesystem, and how much of it root may still use.
-type Space struct{ Bytes, FreeBytes, Files, FreeFiles uint64 }
+type Space struct {
+	Bytes, FreeBytes, Files, FreeFiles uint64
+	// NoJournal says that it is an ext4 without a journal.
+	NoJournal bool
+}
 
 // The least part of all bytes and of all inodes that must be free; a GiB must be free in any case.
 const (
@@ -156,6 +160,9 @@ func Disk(what, path string, look func(path string) (Space, error)) Check {
 			return warning(makeRoom, "%s", says)
 		case files < warnAt:
 			return warning(makeRoom, "%s", inodes)
+		case s.NoJournal:
+			return warning("give the file system a journal while it is not mounted (tune2fs -O has_journal)",
+				"%s, an ext4 without a journal: after many files were deleted there, making others takes ten times as long", says)
 		default:
 			return ok("%s", says)
 		}

@@ -53,3 +53,25 @@ func KernelLimits(processes, files int, sysctl sysctl) Check {
 		return ok("%s, and the host can have more", says)
 	}}
 }
+
+// openFilesAtLeast is how many files the engine's programs should be able to have open. A container's
+// file server under gVisor inherits that, and has up to three open for each name that its kernel
+// remembers. Without one it opens nothing more until the container ends.
+const openFilesAtLeast = 1 << 18
+
+// OpenFiles reports whether what runs containers may have enough files open. least returns the
+// engine's program that may have the fewest.
+func OpenFiles(least func() (program string, limit uint64, err error)) Check {
+	return Check{"open files", func(context.Context) Finding {
+		program, limit, err := least()
+		switch {
+		case err != nil:
+			return skipped("%v", err)
+		case limit < openFilesAtLeast:
+			return warning(fmt.Sprintf("start %s with a limit of %d (LimitNOFILE= in its systemd unit, or ulimit -n)", program, 1<<20),
+				"%s may have %d files open, and so may a container's file server under gVisor: with many files in a home, programs would fail to open any (EMFILE)",
+				program, limit)
+		}
+		return ok("%s, and each file server that it starts, may have %d", program, limit)
+	}}
+}

@@ -30,3 +30,16 @@ func TestKernelLimits(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+func TestOpenFiles(t *testing.T) {
+	for limit, want := range map[uint64]string{1 << 18: OK, 1<<18 - 1: Warning, math.MaxUint64: OK} {
+		got := OpenFiles(func() (string, uint64, error) { return "containerd", limit, nil }).Look(t.Context())
+		if got.Level != want || !strings.Contains(got.Found, "containerd") {
+			t.Errorf("%d: %+v", limit, got)
+		}
+	}
+	none := errors.New("no such program is seen here")
+	if got := OpenFiles(func() (string, uint64, error) { return "", 0, none }).Look(t.Context()); got.Level != Skipped {
+		t.Errorf("%+v", got)
+	}
+}

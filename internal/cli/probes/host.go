@@ -13,11 +13,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -63,6 +65,7 @@ func Host(s *Settings, probeName string) (checks []doctor.Check, close func()) {
 		doctor.IdleMemory(idleMemory(s)),
 		doctor.KernelLimits(each*(user.Containers+user.Processes), each*int(s.Limits.OpenFiles),
 			sysctl),
+		doctor.OpenFiles(func() (string, uint64, error) { return fewestOpenFiles("/proc") }),
 		doctor.Leftovers(host.root, host.leftovers))
 	clocks := doctor.Clocks{Now: time.Now(), Built: version.Read().Time, Synced: clockIsSynced}
 	return append(checks, clocks.Right(s.AskDocker)), host.close
@@ -262,10 +265,65 @@ func spaceAt(path string) (doctor.Space, error) {
 	if err != nil {
 		return doctor.Space{}, fmt.Errorf("cannot look at the disk of %s: %w", path, err)
 	}
-	size := uint64(s.Bsize)
+	size, journal := uint64(s.Bsize), true
+	if s.Type == unix.EXT4_SUPER_MAGIC {
+		journal = journaled(path)
+	}
 	// Root may use the reserved blocks, but users' commands may not.
 	return doctor.Space{Bytes: s.Blocks * size, FreeBytes: s.Bavail * size, Files: s.Files,
-		FreeFiles: s.Ffree}, nil
+		FreeFiles: s.Ffree, NoJournal: !journal}, nil
+}
+
+// journaled reports whether the ext4 at path has a journal, or cannot be told about. The kernel lists
+// both in /proc by the device's name.
+func journaled(path string) bool {
+	var at unix.Stat_t
+	if unix.Stat(path, &at) != nil {
+		return true
+	}
+	device, err := os.Readlink(fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(at.Dev), unix.Minor(at.Dev)))
+	if err != nil {
+		return true
+	}
+	name := filepath.Base(device)
+	if _, err := os.Stat("/proc/fs/ext4/" + name); err != nil {
+		return true
+	}
+	journals, _ := filepath.Glob("/proc/fs/jbd2/" + name + "*")
+	return len(journals) > 0
+}
+
+// fewestOpenFiles returns which of the engine's programs that run may have the fewest files open.
+func fewestOpenFiles(proc string) (program string, limit uint64, _ error) {
+	limits, err := filepath.Glob(proc + "/[0-9]*/limits")
+	if err != nil {
+		return "", 0, err
+	}
+	for _, file := range limits {
+		name, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "comm"))
+		text, err := os.ReadFile(file)
+		one := strings.TrimSpace(string(name))
+		if err != nil || one != "dockerd" && one != "containerd" {
+			continue // it has ended, or is another program
+		}
+		_, line, _ := strings.Cut(string(text), "Max open files")
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			continue
+		}
+		// A program in Go, as gVisor's are, raises the first number to the second when it starts.
+		most, err := strconv.ParseUint(fields[1], 10, 64)
+		if err != nil {
+			most = math.MaxUint64 // "unlimited"
+		}
+		if program == "" || most < limit {
+			program, limit = one, most
+		}
+	}
+	if program == "" {
+		return "", 0, errors.New("neither dockerd nor containerd is seen here")
+	}
+	return program, limit, nil
 }
 
 func clockIsSynced() (bool, error) {
