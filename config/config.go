@@ -191,7 +191,8 @@ type Limits struct {
 	// Run is the size of /run. Default 64Mi.
 	Run Size `json:"run" env:"RUN" reload:"live"`
 
-	// VarTmp is the size of /var/tmp. Default 1Gi.
+	// VarTmp is the size of /var/tmp, where TMPDIR points under gVisor. What is in it counts as
+	// memory. Default 8Gi.
 	VarTmp Size `json:"varTmp" env:"VAR_TMP" reload:"live"`
 }
 
@@ -305,6 +306,7 @@ func Default() Config {
 		Egress: Egress{
 			Name:                "daycare",
 			Subnets:             []string{"10.213.0.0/16", "172.29.0.0/16", "192.168.224.0/20"},
+			SubnetBits:          22,
 			ExtraPorts:          []int{},
 			AllowGlobalWildcard: true,
 			Presets:             map[string][]string{},
@@ -326,7 +328,7 @@ func Default() Config {
 			Homes: "shared"},
 		HomeOwner: Owners{UID: 200_000, Last: 299_999},
 		Limits: Limits{CPUs: 4, Memory: 16 * gi, PIDs: 1024, OpenFiles: 16384, Shm: gi, Tmp: gi,
-			Run: 64 * mi, VarTmp: gi},
+			Run: 64 * mi, VarTmp: 8 * gi},
 		Quotas: defaultQuotas(),
 		Idle: Idle{FreezeAfter: Duration(30 * time.Second),
 			ReclaimAfter: Duration(5 * time.Minute), RemoveAfter: Duration(24 * time.Hour),

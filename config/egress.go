@@ -18,11 +18,15 @@ type Egress struct {
 	// <name>-loc. 1 to 11 of a-z, 0-9 and "-", a letter first and no "-" last. Default daycare.
 	Name string `json:"name" env:"NAME" reload:"restart"`
 
-	// Subnets are private IPv4 prefixes from which the networks' own subnets are taken, a /22 each
-	// or all of a smaller range: the first ones that collide with nothing on the host. At least
+	// Subnets are private IPv4 prefixes from which the networks' own subnets are taken, of SubnetBits
+	// each or all of a smaller range: the first ones that collide with nothing on the host. At least
 	// one; each /23 or larger, and no two overlap. Default 10.213.0.0/16, 172.29.0.0/16 and
 	// 192.168.224.0/20.
 	Subnets []string `json:"subnets" env:"SUBNETS" reload:"restart"`
+
+	// SubnetBits is the prefix length of a network that is made: 22 has room for 1,021 containers,
+	// 16 for 65,533. A network that exists keeps its own. From 16 to 24. Default 22.
+	SubnetBits int `json:"subnetBits" env:"SUBNET_BITS" reload:"restart"`
 
 	// ExtraPorts are TCP ports beside 80 and 443 that filtered calls may reach at their allowed
 	// names. From 1 to 65535, each once, at most 128. Unless 25 is one of them, no call reaches
@@ -109,6 +113,7 @@ func (e Egress) check(f *faults) {
 	e.checkPresets(f)
 	f.each("egress.alsoPublic", e.AlsoPublic, checkAlsoPublic)
 	f.each("egress.ownAddresses", e.OwnAddresses, checkAddress)
+	f.between("egress.subnetBits", int64(e.SubnetBits), 16, 24)
 	f.between("egress.queriesPerSecond", int64(e.QueriesPerSecond), 1, 1_000_000)
 	f.between("egress.maxConnections", int64(e.MaxConnections), 1, 65536)
 	f.between("egress.maxUserConnections", int64(e.MaxUserConnections), 1, 1_000_000)

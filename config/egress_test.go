@@ -59,8 +59,9 @@ func TestEgress(t *testing.T) {
 			`egress.presets.` + most + `x: "` + most + `x" is no name of a preset: want 1 to 32 of a-z, 0-9 and "-", a letter first`,
 		}},
 		{"bounds of egress, below", func(e *config.Egress) {
-			e.QueriesPerSecond, e.MaxConnections, e.MaxUserConnections, e.MaxDomains, e.DecisionLog = 0, 0, 0, 0, 99
+			e.QueriesPerSecond, e.MaxConnections, e.MaxUserConnections, e.MaxDomains, e.DecisionLog, e.SubnetBits = 0, 0, 0, 0, 99, 15
 		}, []string{
+			`egress.subnetBits: 15 is not from 16 to 24`,
 			`egress.queriesPerSecond: 0 is not from 1 to 1000000`,
 			`egress.maxConnections: 0 is not from 1 to 65536`,
 			`egress.maxUserConnections: 0 is not from 1 to 1000000`,
@@ -68,8 +69,9 @@ func TestEgress(t *testing.T) {
 			`egress.decisionLog: 99 is not from 100 to 1000000`,
 		}},
 		{"bounds of egress, above", func(e *config.Egress) {
-			e.QueriesPerSecond, e.MaxConnections, e.MaxUserConnections, e.MaxDomains, e.DecisionLog = 1_000_001, 65537, 1_000_001, 10_001, 1_000_001
+			e.QueriesPerSecond, e.MaxConnections, e.MaxUserConnections, e.MaxDomains, e.DecisionLog, e.SubnetBits = 1_000_001, 65537, 1_000_001, 10_001, 1_000_001, 25
 		}, []string{
+			`egress.subnetBits: 25 is not from 16 to 24`,
 			`egress.queriesPerSecond: 1000001 is not from 1 to 1000000`,
 			`egress.maxConnections: 65537 is not from 1 to 65536`,
 			`egress.maxUserConnections: 1000001 is not from 1 to 1000000`,

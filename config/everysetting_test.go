@@ -29,7 +29,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 			LocalDNSServers:              []string{"tls://dns.example", "fd00::1"},
 		},
 		Egress: config.Egress{
-			Name: "d", Subnets: []string{"10.0.0.0/23"}, ExtraPorts: []int{22, 5432}, AllowGlobalWildcard: false,
+			Name: "d", Subnets: []string{"10.0.0.0/23"}, SubnetBits: 16, ExtraPorts: []int{22, 5432}, AllowGlobalWildcard: false,
 			Presets:    map[string][]string{"corp": {"git.corp.example", "*.corp.example"}, "x-1": {"a.b"}},
 			AlsoPublic: []string{"10.9.0.0/16", "192.168.7.1/32"}, CAFile: "/ca", OwnAddresses: []string{"203.0.113.7"}, QueriesPerSecond: 1, MaxConnections: 65536, MaxUserConnections: 7,
 			MaxDomains: 10_000, DecisionLog: 100,
@@ -77,7 +77,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 			"isolatedDnsServers": ["9.9.9.9:53"], "localDnsServers": ["tls://dns.example", "fd00::1"]
 		},
 		"egress": {
-			"name": "d", "subnets": ["10.0.0.0/23"], "extraPorts": [22, 5432], "allowGlobalWildcard": false,
+			"name": "d", "subnets": ["10.0.0.0/23"], "subnetBits": 16, "extraPorts": [22, 5432], "allowGlobalWildcard": false,
 			"presets": {"corp": ["git.corp.example", "*.corp.example"], "x-1": ["a.b"]},
 			"alsoPublic": ["10.9.0.0/16", "192.168.7.1/32"], "caFile": "/ca", "ownAddresses": ["203.0.113.7"], "askMetadata": false, "queriesPerSecond": 1, "maxConnections": 65536, "maxUserConnections": 7,
 			"maxDomains": 10000, "decisionLog": 100
@@ -131,6 +131,7 @@ func TestEverySettingFromFileAndEnvironment(t *testing.T) {
 		"SANDBOXD_DOCKER_LOCAL_DNS_SERVERS":                "tls://dns.example,fd00::1",
 		"SANDBOXD_EGRESS_NAME":                             "d",
 		"SANDBOXD_EGRESS_SUBNETS":                          "10.0.0.0/23",
+		"SANDBOXD_EGRESS_SUBNET_BITS":                      "16",
 		"SANDBOXD_EGRESS_EXTRA_PORTS":                      "22, 5432",
 		"SANDBOXD_EGRESS_ALLOW_GLOBAL_WILDCARD":            "false",
 		"SANDBOXD_EGRESS_PRESETS":                          ` {"corp": ["git.corp.example", "*.corp.example"], "x-1": ["a.b"]} `,

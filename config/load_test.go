@@ -35,7 +35,7 @@ func TestDefaults(t *testing.T) {
 			LocalDNSServers:              []string{},
 		},
 		Egress: config.Egress{
-			Name: "daycare", Subnets: []string{"10.213.0.0/16", "172.29.0.0/16", "192.168.224.0/20"},
+			Name: "daycare", Subnets: []string{"10.213.0.0/16", "172.29.0.0/16", "192.168.224.0/20"}, SubnetBits: 22,
 			ExtraPorts: []int{}, AllowGlobalWildcard: true, Presets: map[string][]string{}, AlsoPublic: []string{}, OwnAddresses: []string{}, AskMetadata: true,
 			QueriesPerSecond: 200, MaxConnections: 4096, MaxUserConnections: 8192, MaxDomains: 256, DecisionLog: 10_000,
 		},
@@ -46,7 +46,7 @@ func TestDefaults(t *testing.T) {
 		E2B:       config.E2B{DefaultNetwork: "open", Templates: map[string]config.E2BTemplate{}},
 		Cluster:   config.Cluster{Etcd: []string{}, RemountCommand: []string{}, FenceCommand: []string{}, Homes: "shared"},
 		HomeOwner: config.Owners{UID: 200_000, Last: 299_999},
-		Limits:    config.Limits{CPUs: 4, Memory: 16 * gi, PIDs: 1024, OpenFiles: 16384, Shm: gi, Tmp: gi, Run: gi / 16, VarTmp: gi},
+		Limits:    config.Limits{CPUs: 4, Memory: 16 * gi, PIDs: 1024, OpenFiles: 16384, Shm: gi, Tmp: gi, Run: gi / 16, VarTmp: 8 * gi},
 		Quotas: config.Quotas{
 			PerUser:  config.Quota{TotalQuota: config.TotalQuota{Containers: 16, ColdStarts: 2, Commands: 100, DetachedExecs: 64, Processes: 64, ExposedPorts: 32, Sandboxes: 1000}, Calls: 200, RequestsPerSecond: 1000},
 			PerToken: config.Quota{TotalQuota: config.TotalQuota{Containers: 64, ColdStarts: 4, Commands: 200, DetachedExecs: 128, Processes: 256, ExposedPorts: 128, Sandboxes: 2000}, Calls: 400, RequestsPerSecond: 2000},

@@ -236,8 +236,11 @@ func TestMasksLeaveNothing(t *testing.T) {
 		}
 		l.sh(t, "trace", "mkdir -p .config/mine && touch .config/mine/file") // what somebody uses stays
 		eventually(t, "all containers have gone", func() bool { return len(l.containers(t)) == 0 })
-		before = append(before, ".cache", ".cache/tmp", ".config", ".config/mine", ".config/mine/file",
+		before = append(before, ".config", ".config/mine", ".config/mine/file",
 			"plain/.cache", "plain/.cache/.gitignore", "plain/.cache/tmp") // where a call that may write there alone has its caches
+		if l.runtime() == "runc" { // under gVisor, temporary files are not in the home
+			before = append(before, ".cache", ".cache/tmp")
+		}
 		slices.Sort(before)
 		defer func() { t.Logf("in the end there is %v", below(t, l.home("trace"))) }()
 		eventually(t, "nothing of the masks is left", func() bool { return slices.Equal(below(t, l.home("trace")), before) })

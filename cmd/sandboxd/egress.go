@@ -38,7 +38,7 @@ func egressSettings(cfg config.Config, verdicts *decisions.Log, log zerolog.Logg
 			"isolated": {Upstreams: upstreams(cfg)["isolated"]},
 			"local":    {Upstreams: upstreams(cfg)["local"], Private: true},
 		},
-		Subnets:    parsed(e.Subnets, netip.MustParsePrefix),
+		Subnets: parsed(e.Subnets, netip.MustParsePrefix), SubnetBits: e.SubnetBits,
 		AlsoPublic: parsed(e.AlsoPublic, netip.MustParsePrefix), ExtraPorts: ports,
 		Own: parsed(e.OwnAddresses, netip.MustParseAddr), AskMetadata: e.AskMetadata,
 		QueriesPerSecond: e.QueriesPerSecond, MaxConnections: e.MaxConnections,

@@ -42,6 +42,8 @@ type Config struct {
 	GatewayProgram, GatewayDir string
 	// Subnets are the ranges that networks are taken from, the preferred one first.
 	Subnets []netip.Prefix
+	// SubnetBits is the prefix length of a network.
+	SubnetBits int
 	// AlsoPublic are ranges that count as public although they are not.
 	AlsoPublic []netip.Prefix
 	// Own are addresses of the host that none of its interfaces has. AskMetadata says to ask the
@@ -166,7 +168,7 @@ func (e *Egress) Subnets() ([]netip.Prefix, error) {
 		return nil, err
 	}
 	taken = append(taken, claimed...)
-	free := freeSubnets(e.cfg.Subnets, taken)
+	free := freeSubnets(e.cfg.Subnets, e.cfg.SubnetBits, taken)
 	if len(free) == 0 {
 		return nil, fmt.Errorf(
 			"egress.subnets: all of %v is in use on this host: name another private range",

@@ -145,17 +145,19 @@ func TestFreeSubnets(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		ranges, taken []netip.Prefix
+		bits          int
 		first         string
 		count         int
 	}{
-		{"nothing taken", parse("10.0.0.0/16", "172.29.0.0/16"), nil, "10.0.0.0/22", 16},
-		{"the first taken", parse("10.0.0.0/16"), parse("10.0.0.7/32", "10.0.4.0/24"), "10.0.8.0/22", 8},
-		{"the first range taken", parse("10.0.0.0/16", "172.29.0.0/16"), parse("10.0.0.0/8"), "172.29.0.0/22", 8},
-		{"a small range", parse("192.168.5.0/23"), parse("192.168.0.0/22"), "192.168.4.0/23", 1},
-		{"all taken", parse("10.0.0.0/16"), parse("10.0.0.0/9"), "", 0},
-		{"at the end", parse("10.255.252.0/22"), nil, "10.255.252.0/22", 1},
+		{"nothing taken", parse("10.0.0.0/16", "172.29.0.0/16"), nil, 22, "10.0.0.0/22", 16},
+		{"the first taken", parse("10.0.0.0/16"), parse("10.0.0.7/32", "10.0.4.0/24"), 22, "10.0.8.0/22", 8},
+		{"the first range taken", parse("10.0.0.0/16", "172.29.0.0/16"), parse("10.0.0.0/8"), 22, "172.29.0.0/22", 8},
+		{"a small range", parse("192.168.5.0/23"), parse("192.168.0.0/22"), 22, "192.168.4.0/23", 1},
+		{"all taken", parse("10.0.0.0/16"), parse("10.0.0.0/9"), 22, "", 0},
+		{"at the end", parse("10.255.252.0/22"), nil, 22, "10.255.252.0/22", 1},
+		{"large ones", parse("10.0.0.0/16", "172.29.0.0/16", "192.168.224.0/20"), nil, 16, "10.0.0.0/16", 3},
 	} {
-		free := freeSubnets(c.ranges, c.taken)
+		free := freeSubnets(c.ranges, c.bits, c.taken)
 		if len(free) != c.count || c.count > 0 && free[0].String() != c.first {
 			t.Errorf("%s: %v", c.name, free)
 		}

@@ -11,19 +11,15 @@ import (
 	"github.com/daycare-run/sandbox/internal/egress/gateway"
 )
 
-// subnetBits is the prefix length of a network: room for 1021 containers. Larger ones would only
-// collide more.
-const subnetBits = 22
-
-// freeSubnets returns, for each range, the first few networks of that size that overlap none of
-// taken. A range that is smaller is one network.
-func freeSubnets(ranges, taken []netip.Prefix) []netip.Prefix {
+// freeSubnets returns, for each range, the first few networks with prefixes of bits that overlap none
+// of taken. A range that is smaller is one network.
+func freeSubnets(ranges []netip.Prefix, bits int, taken []netip.Prefix) []netip.Prefix {
 	const limit = 8 // of each range
 	var free []netip.Prefix
 	for _, r := range ranges {
 		found := 0
 		for at := netip.PrefixFrom(r.Masked().Addr(),
-			max(subnetBits, r.Bits())); r.Contains(at.Addr()) && found < limit; at = following(at) {
+			max(bits, r.Bits())); r.Contains(at.Addr()) && found < limit; at = following(at) {
 			if !overlaps(at, taken) {
 				free = append(free, at)
 				found++

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/daycare-run/sandbox/internal/plan"
+	"github.com/daycare-run/sandbox/internal/plantest"
 )
 
 // places returns where a plan's commands keep their state, caches and temporary files.
@@ -20,9 +21,18 @@ func places(p plan.Plan) (state, caches, tmp string) {
 	return strings.TrimSuffix(env["XDG_CONFIG_HOME"], "/.config"), env["XDG_CACHE_HOME"], env["TMPDIR"]
 }
 
-// TestCachesOnTheDisk: a call that may write only to a part keeps them there, in what is a directory of its own.
+// TestCachesOnTheDisk: a call that may write only to a part keeps them there, in what is a directory of its own. Under gVisor,
+// temporary files are in the container's memory.
 func TestCachesOnTheDisk(t *testing.T) {
-	s := newService(t, nil, "")
+	for _, runtime := range []string{"runc", "runsc"} {
+		t.Run(runtime, func(t *testing.T) { cachesOnTheDisk(t, runtime) })
+	}
+}
+
+func cachesOnTheDisk(t *testing.T, runtime string) {
+	platform := plantest.Platform(t)
+	platform.Settings.Runtime = runtime
+	s := newServiceOn(t, platform, nil, "")
 	planFor(t, s, Confinement{})
 	home, root := filepath.Join(s.usersDir(), "alice", "home"), filepath.Dir(s.usersDir())
 	s.allowMounts(nil, root)
@@ -68,6 +78,9 @@ func TestCachesOnTheDisk(t *testing.T) {
 			p, err := s.plan(t.Context(), c, dryRun)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if runtime == "runsc" {
+				tt.tmp = "/var/tmp"
 			}
 			if state, caches, tmp := places(p); state != tt.state || caches != tt.caches || (tmp != tt.tmp && !dryRun) {
 				t.Errorf("%s (dry: %t): %s, %s, %s", tt.tags, dryRun, state, caches, tmp)

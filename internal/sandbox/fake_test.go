@@ -133,13 +133,19 @@ const testUID, testGID = plantest.UID, plantest.GID
 // limits are those of config's defaults.
 func newService(t testing.TB, executor *fakeExecutor, workingDir string) *Service {
 	t.Helper()
+	return newServiceOn(t, plantest.Platform(t), executor, workingDir)
+}
+
+// newServiceOn is newService on a platform.
+func newServiceOn(t testing.TB, platform plan.PlatformConfig, executor *fakeExecutor, workingDir string) *Service {
+	t.Helper()
 	if executor == nil {
 		executor = &fakeExecutor{}
 	}
 	executor.t = t
 	root := t.TempDir()
 	s := New(testConfig(), Parts{
-		Planner: newPlanner(t, rootfs.Config{UsersDir: filepath.Join(root, "users")}),
+		Planner: plantest.New(t, rootfs.Config{UsersDir: filepath.Join(root, "users")}, plan.NewPlatforms(platform), nil),
 		Runner:  executor, Executor: executor, Processes: openProcesses(t, root), Trash: hostfs.NewTrash(func(dir string, err error) { t.Error(dir, err) }),
 	})
 	if _, _, err := s.Put("agent", Registration{UserID: "alice", WorkingDir: workingDir}); err != nil {

@@ -223,6 +223,8 @@ func (s *Server) what() string {
 		text.WriteString(
 			"A call gets only what it asks for: without permissions it reads the home, writes only to /tmp, and has no network. ")
 	}
+	text.WriteString(
+		"Build what you throw away in /var/tmp, where TMPDIR may point: files are fastest there, but take memory, and are the call's container's alone. Put what a later call or the file tools must see into the home or /tmp. ")
 	if len(b.Grants) == 0 {
 		text.WriteString("This sandbox grants no permissions. ")
 	} else {
