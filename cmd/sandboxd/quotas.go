@@ -11,6 +11,10 @@ import (
 // settings say more.
 const maxColdStarts = 32
 
+// spareTurns is how many containers that no call waits for are made at a time: each start keeps about
+// one processor busy, and half of them are left to calls.
+func spareTurns(processors int) int { return min(max(processors/2, 1), maxColdStarts/2) }
+
 // quotas returns the configured limits for a host with this many processors.
 func quotas(cfg config.Config, processors int) quota.Limits {
 	bounds := func(q config.Quota) quota.Bounds {
@@ -26,6 +30,6 @@ func quotas(cfg config.Config, processors int) quota.Limits {
 	total.ColdStarts = cmp.Or(total.ColdStarts, min(2*processors, maxColdStarts))
 	return quota.Limits{
 		PerUser: bounds(cfg.Quotas.PerUser), PerToken: bounds(cfg.Quotas.PerToken),
-		Total: bounds(config.Quota{TotalQuota: total}),
+		Total: bounds(config.Quota{TotalQuota: total}), SpareTurns: spareTurns(processors),
 	}
 }

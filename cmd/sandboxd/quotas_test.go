@@ -15,3 +15,12 @@ func TestColdStartsGoByTheProcessors(t *testing.T) {
 		}
 	}
 }
+
+// Half of the processors are left to calls.
+func TestThePoolIsFilledByTheProcessors(t *testing.T) {
+	for processors, want := range map[int]int{1: 1, 2: 1, 3: 1, 4: 2, 8: 4, 32: 16, 128: 16} {
+		if got := quotas(config.Default(), processors).SpareTurns; got != want {
+			t.Errorf("%d processors: %d at a time, want %d", processors, got, want)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"time"
 
@@ -60,7 +61,7 @@ func (d *daemon) planSettings(cfg config.Config, rules policy.EgressRules) plan.
 // poolSettings returns the settings for containers that are kept ready for new users.
 func poolSettings(cfg config.Config) sandbox.PoolConfig {
 	pool := sandbox.PoolConfig{
-		Size: int(cfg.Pool.Size), Max: int(cfg.Pool.Max),
+		Size: int(cfg.Pool.Size), Max: int(cfg.Pool.Max), AtOnce: spareTurns(runtime.NumCPU()),
 		MinFreeMemory: int64(cfg.Pool.MinFreeMemory),
 		Homes:         rootfs.Owners(cfg.HomeOwner),
 		Persistent:    []plan.Persistent{{Root: cfg.E2B.AllowRoot}}, // one of the service's own image

@@ -16,6 +16,7 @@ type Ledger struct {
 	used    map[holder]*[resources]int
 	waiting line // calls that wait for turns
 	spare   line // waiters for turns that no call waits for
+	sparing int  // how many of these have a turn
 	rates   map[holder]*fair.Rate
 	sweepAt int // how many rates there are when idle ones are forgotten
 }
@@ -52,7 +53,7 @@ func (l *Ledger) Take(a Account, r Resource, n int) (release func(), err error) 
 	if full := l.full(a, r, n); full != nil {
 		return nil, full
 	}
-	return l.hold(a, r, n), nil
+	return l.hold(a, r, n, nil), nil
 }
 
 // Hold counts what is there already until release is called, whatever the bounds are.
@@ -62,16 +63,19 @@ func (l *Ledger) Hold(a Account, r Resource, n int) (release func()) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.hold(a, r, n)
+	return l.hold(a, r, n, nil)
 }
 
-// hold counts; the lock is held.
-func (l *Ledger) hold(a Account, r Resource, n int) (release func()) {
+// hold counts; the lock is held, and so it is when release calls also, if that is not nil.
+func (l *Ledger) hold(a Account, r Resource, n int, also func()) (release func()) {
 	l.count(a, r, n)
 	return sync.OnceFunc(func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.count(a, r, -n)
+		if also != nil {
+			also()
+		}
 		if r == ColdStarts {
 			l.dispatch()
 		}

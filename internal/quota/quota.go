@@ -90,7 +90,11 @@ func (b *Bounds) Set(key string, bound int) error {
 
 // Limits are the bounds for each user, for each token that acts only for some users, and for all
 // together. A request must be within all that apply to it.
-type Limits struct{ PerUser, PerToken, Total Bounds }
+type Limits struct {
+	PerUser, PerToken, Total Bounds
+	// SpareTurns is how many containers that no call waits for may be made at a time; 0 means one.
+	SpareTurns int
+}
 
 // Token is the token that a call came with. The zero value is none: the caller came by the socket.
 type Token struct {

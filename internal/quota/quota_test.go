@@ -302,6 +302,48 @@ func TestSpareTurns(t *testing.T) {
 	})
 }
 
+// Several spare turns are given at a time if the limits say so, but none beside a call's.
+func TestSeveralSpareTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Limits{Total: Bounds{ColdStarts: 3}, SpareTurns: 2})
+		var ends []func()
+		ask := func(wanted <-chan struct{}) {
+			go func() {
+				done, err := l.SpareTurn(t.Context(), by("pool", ""), wanted)
+				if err != nil {
+					t.Error(err)
+				}
+				ends = append(ends, done)
+			}()
+			synctest.Wait()
+		}
+		for range 4 {
+			ask(nil)
+		}
+		if len(ends) != 2 {
+			t.Fatalf("%d turns", len(ends))
+		}
+		called, err := l.Turn(t.Context(), by("alice", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends[0]()
+		ends[1]()
+		if synctest.Wait(); len(ends) != 2 {
+			t.Errorf("%d turns beside a call's", len(ends))
+		}
+		called()
+		if synctest.Wait(); len(ends) != 4 {
+			t.Errorf("%d turns", len(ends))
+		}
+		ends[2]()
+		ends[3]()
+		if l.sparing != 0 || len(l.used) != 0 {
+			t.Errorf("%+v", l)
+		}
+	})
+}
+
 // A waiter that gives up a spare turn gets none, even if a call has come for it.
 func TestSpareTurnsThatNobodyWaitsFor(t *testing.T) {
 	l := New(Limits{Total: Bounds{ColdStarts: 1}})

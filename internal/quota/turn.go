@@ -74,7 +74,7 @@ func (l *Ledger) Turn(ctx context.Context, a Account) (done func(), err error) {
 	return l.SpareTurn(ctx, a, now)
 }
 
-// SpareTurn is Turn for a container that no call waits for: it comes when nobody has a turn or
+// SpareTurn is Turn for a container that no call waits for: it comes when no call has a turn or
 // waits for one. Once wanted is closed, a call waits for it after all, and it becomes a turn like
 // any other.
 func (l *Ledger) SpareTurn(ctx context.Context, a Account,
@@ -129,8 +129,8 @@ func (l *Ledger) hurry(n *waiter) {
 func (l *Ledger) dispatch() {
 	for l.give(&l.waiting) {
 	}
-	if l.waiting.length() == 0 && l.total(ColdStarts) == 0 {
-		l.give(&l.spare)
+	for l.waiting.length() == 0 && l.total(ColdStarts) == l.sparing &&
+		l.sparing < max(l.limits.SpareTurns, 1) && l.give(&l.spare) {
 	}
 }
 
@@ -148,7 +148,12 @@ func (l *Ledger) give(in *line) bool {
 	if token := n.account.Token.Name; in.by[token] > 0 {
 		in.tokens = append(without(in.tokens, token), token)
 	}
-	n.turn <- l.hold(n.account, ColdStarts, 1)
+	if in != &l.spare {
+		n.turn <- l.hold(n.account, ColdStarts, 1, nil)
+		return true
+	}
+	l.sparing++
+	n.turn <- l.hold(n.account, ColdStarts, 1, func() { l.sparing-- })
 	return true
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,15 +35,21 @@ type fakePool struct {
 	broken  string        // a class of which Stock makes none
 	unbound error         // of Bind
 	before  func()        // called by Bind before it looks at what waits; nil is nothing
+	mu      sync.Mutex    // held by Stock while it changes any of these
 }
 
 func (f *fakePool) Stock(_ context.Context, class string, plan func(user string) (dockerexec.Spec, error)) error {
+	f.mu.Lock()
 	f.made++
-	spec, err := plan(dockerexec.PoolUser(fmt.Sprint("test-", f.made)))
+	user := dockerexec.PoolUser(fmt.Sprint("test-", f.made))
+	f.mu.Unlock()
+	spec, err := plan(user)
 	if err != nil {
 		return err
 	}
 	time.Sleep(f.takes)
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if class == f.broken {
 		return errors.New("cannot make it")
 	}

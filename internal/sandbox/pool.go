@@ -24,6 +24,8 @@ type PoolConfig struct {
 	// Size is how many are kept for each kind of first call that came lately, and Max how many in
 	// all. A Size of 0 means none.
 	Size, Max int
+	// AtOnce is how many are made at a time; 0 means one.
+	AtOnce int
 	// MinFreeMemory is how many bytes of memory the host must have available for more to be made.
 	MinFreeMemory int64
 	// Homes says who owns new homes. If that changes, containers that wait are made again.

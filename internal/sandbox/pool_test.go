@@ -200,6 +200,41 @@ func TestPoolRestsBesideOtherCalls(t *testing.T) {
 	})
 }
 
+// Where there are processors to spare, several containers are made at a time, and one that cannot be
+// made holds up no other.
+func TestPoolIsFilledSeveralAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, pool, fake := newPool(t, 4, 8)
+		cfg := *pool.cfg.Load()
+		cfg.AtOnce = 3
+		pool.Use(cfg)
+		fake.takes = 300 * time.Millisecond
+		for user, tags := range map[string][]string{"one": nil, "other": {"@workspace"}} {
+			if err := first(t, s, user, Registration{}, Request{Confinement: Confinement{Permissions: tags}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		waittest.Pass(fillAfter + time.Millisecond)
+		for _, want := range []uint64{3, 6, 8, 8} {
+			begun := time.Now()
+			wait := pool.step(t.Context())
+			if got := pool.Stats().Refills; got != want || time.Since(begun) > fake.takes || (wait == fillEvery) != (time.Since(begun) == 0) {
+				t.Errorf("it has made %d in %v, want %d; next in %v", got, time.Since(begun), want, wait)
+			}
+		}
+		fake.waits = map[string][]dockerexec.Spec{}
+		fake.broken = pool.classes.list()[0].key
+		for range 8 {
+			if wait := pool.step(t.Context()); wait == fillEvery {
+				t.Error("nothing is missing")
+			}
+		}
+		if len(fake.waits) != 1 || len(fake.waits[pool.classes.list()[1].key]) != 4 {
+			t.Errorf("%d classes wait", len(fake.waits))
+		}
+	})
+}
+
 // A user has one vote, and a token's users do not decide for others.
 func TestVotesForClasses(t *testing.T) {
 	p := readClasses(filepath.Join(t.TempDir(), "classes.json"), zerolog.Nop())

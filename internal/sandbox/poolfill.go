@@ -3,6 +3,8 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/daycare-run/sandbox/dockerexec"
@@ -25,8 +27,8 @@ const (
 	fillAgain = 10 * time.Second
 )
 
-// Fill keeps the pool full until ctx ends. It makes one container at a time, when no call waits for
-// one, or in its turn.
+// Fill keeps the pool full until ctx ends. It makes as many containers at a time as PoolConfig says,
+// when no call waits for one, or in their turn.
 func (p *Pool) Fill(ctx context.Context) {
 	wait := fillSoon
 	for {
@@ -44,28 +46,48 @@ func (p *Pool) Fill(ctx context.Context) {
 	}
 }
 
-// step makes one container if one is missing and the moment is good. It returns when to look again.
+// step makes containers if some are missing and the moment is good, and waits for them. It returns
+// when to look again.
 func (p *Pool) step(ctx context.Context) (wait time.Duration) {
 	p.revise(ctx)
 	if p.outdated.Swap(false) { // nothing is being made now: that would be done here
 		p.runner.Trim(nil)
 	}
-	class, missing := p.missing()
-	short := p.shortFor(missing)
+	cfg := p.cfg.Load()
+	missing := p.missing(max(cfg.AtOnce, 1))
+	short := p.shortFor(len(missing) > 0)
 	switch {
-	case !missing:
+	case len(missing) == 0:
 		return fillEvery
-	case cgroup.AvailableMemory() < p.cfg.Load().MinFreeMemory:
+	case cgroup.AvailableMemory() < cfg.MinFreeMemory:
 		return fillEvery
 	case !p.quiet() && short < fillAnyway:
 		return fillSoon
 	}
+	var filling sync.WaitGroup
+	var made atomic.Int64
+	for _, class := range missing {
+		filling.Go(func() {
+			if p.fillOne(ctx, class) {
+				made.Add(1)
+			}
+		})
+	}
+	filling.Wait()
+	if made.Load() == 0 {
+		return fillAgain
+	}
+	return fillSoon
+}
+
+// fillOne makes one container of a class, and reports whether it has.
+func (p *Pool) fillOne(ctx context.Context, class keyedClass) (made bool) {
 	begun := time.Now()
 	if err := p.fill(ctx, class); err != nil {
 		if ctx.Err() == nil {
 			p.failed(class.key, err)
 		}
-		return fillAgain
+		return false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +96,7 @@ func (p *Pool) step(ctx context.Context) (wait time.Duration) {
 	p.filled, p.took = time.Now(), time.Since(begun)
 	p.stats.Refills++
 	p.stats.Refilling += p.took
-	return fillSoon
+	return true
 }
 
 // failed counts a failure to make a container of a class, and logs it once for each reason.
@@ -89,9 +111,10 @@ func (p *Pool) failed(class string, err error) {
 	}
 }
 
-// missing returns a class that has too few containers, the one with most votes first. A class of
-// which none can be made keeps no other one waiting. missing removes containers that are too many.
-func (p *Pool) missing() (class keyedClass, ok bool) {
+// missing returns the class of each container that is missing, at most so many, those of the class
+// with most votes first. A class of which none can be made keeps no other one waiting. missing
+// removes containers that are too many.
+func (p *Pool) missing(most int) (missing []keyedClass) {
 	size := p.size()
 	limits, left := map[string]int{}, p.cfg.Load().Max
 	wanted := p.classes.list()
@@ -103,19 +126,21 @@ func (p *Pool) missing() (class keyedClass, ok bool) {
 	has, _ := p.runner.Stocked()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	var failing []keyedClass
 	for _, w := range wanted {
-		if has[w.key] >= limits[w.key] {
-			continue
-		}
-		if !p.failing[w.key] {
-			return w, true
-		}
-		if !ok {
-			class, ok = w, true
+		for range limits[w.key] - has[w.key] {
+			if p.failing[w.key] {
+				failing = append(failing, w)
+			} else {
+				missing = append(missing, w)
+			}
 		}
 	}
-	clear(p.failing) // each has had its turn
-	return class, ok
+	if len(missing) == 0 {
+		clear(p.failing) // each has had its turn
+		missing = failing
+	}
+	return missing[:min(len(missing), most)]
 }
 
 // quiet reports whether no first call has just come, the pool does not rest, and no commands run
