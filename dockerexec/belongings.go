@@ -154,7 +154,8 @@ func (e *Executor) fear(id string) {
 	}
 	c := e.newContainer(Spec{}, "", id, false)
 	c.writes = []string{"/"}
-	e.all[c], e.ids[id] = true, c
+	e.enlist(c)
+	e.ids[id] = c
 	c.Do(life.Remove, nil)
 	e.RemoveLater(c)
 }

@@ -154,11 +154,12 @@ func (e *Executor) claim(from *Container, a quota.Account,
 		return nil, err
 	}
 	e.publish(from, "removed") // from the pool: what it becomes has another name
-	delete(e.all, from)
+	e.strike(from)
 	delete(e.calls, from.fingerprint)
 	to = e.become(from, spec)
 	to.token = a.Token
-	e.all[to], e.ids[to.ID()] = true, to
+	e.enlist(to)
+	e.ids[to.ID()] = to
 	if !spec.isDetached() {
 		to.SetPlace(give)
 		e.calls[to.fingerprint] = to

@@ -56,7 +56,7 @@ type Container struct {
 type resources struct {
 	mounts *preparation
 	spool  string   // the spool file's path
-	tmp    string   // the volume of /tmp, if Docker has named it
+	tmp    string   // the volume of /tmp
 	pool   string   // its folder in the pool, if it is or was there
 	writes []string // the directories of the host that its programs can write to
 	// to the first process of a container made here, until sess takes it over
@@ -138,7 +138,7 @@ func (e *Executor) newContainer(spec Spec, fingerprint Fingerprint, id string,
 			Paused: paused}),
 		spec: spec, fingerprint: fingerprint, since: time.Now(), foundPaused: paused,
 		on:        spec.Platform,
-		resources: resources{mounts: &preparation{turn: make(chan struct{}, 1)}},
+		resources: resources{mounts: &preparation{turn: make(chan struct{}, 1)}, tmp: spec.tmpName()},
 		learned:   make(chan struct{}),
 	}
 }

@@ -15,10 +15,21 @@ import (
 
 // ForCalls returns the containers that are there for calls, and those in the pool, also while they
 // are being removed.
-func (e *Executor) ForCalls() (list []*Container) {
+func (e *Executor) ForCalls() []*Container {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for c := range e.all {
+	return forCalls(e.all)
+}
+
+// ForCallsOf returns those of a user.
+func (e *Executor) ForCallsOf(user string) []*Container {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return forCalls(e.users[user])
+}
+
+func forCalls(of map[*Container]bool) (list []*Container) {
+	for c := range of {
 		if !c.spec.isDetached() {
 			list = append(list, c)
 		}
@@ -47,7 +58,8 @@ func (e *Executor) Add(
 	if spec.IsPooled() {
 		c.pool = spec.SpoolDir
 	}
-	e.all[c], e.calls[fingerprint] = true, c
+	e.enlist(c)
+	e.calls[fingerprint] = c
 	e.work.Add(1) // until Make or Abandon
 	e.publish(c, "starting")
 	return c, true, nil
@@ -113,8 +125,8 @@ func (e *Executor) Retire(match func(*Container, life.Now) bool) {
 func (e *Executor) Leave(ctx context.Context, user string) error {
 	e.mu.Lock()
 	var theirs []*Container
-	for c := range e.all {
-		if c.spec.User == user && !c.spec.isDetached() && !c.is(life.Gone) {
+	for c := range e.users[user] {
+		if !c.spec.isDetached() && !c.is(life.Gone) {
 			theirs = append(theirs, c)
 		}
 	}

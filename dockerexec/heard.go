@@ -147,8 +147,8 @@ func (e *Executor) Changed(user, host, inside string, change Change) {
 func (e *Executor) hear(user string, add func(*Container) bool) {
 	var told []*Container
 	e.mu.Lock()
-	for c := range e.all {
-		if c.spec.User == user && c.mayWatch() && !time.Now().Before(c.hears.quiet) && add(c) {
+	for c := range e.users[user] {
+		if c.mayWatch() && !time.Now().Before(c.hears.quiet) && add(c) {
 			told = append(told, c)
 		}
 	}
@@ -208,9 +208,9 @@ func (e *Executor) watchers(user, host, inside string) (all []watcher) {
 	now := time.Now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for c := range e.all {
+	for c := range e.users[user] {
 		h := &c.hears
-		if c.spec.User != user || !c.mayWatch() || now.Before(h.quiet) || now.Before(h.silent) {
+		if !c.mayWatch() || now.Before(h.quiet) || now.Before(h.silent) {
 			continue
 		}
 		if places := c.spec.WritablePlaces(host, inside); len(places) > 0 {

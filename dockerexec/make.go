@@ -148,16 +148,33 @@ func (e *Executor) establish(ctx context.Context, c *Container, adopted bool) (e
 	return err
 }
 
-// connect opens network access and the session of a running container.
+// connect opens network access and the session of a running container, both at once: the kernel
+// takes 15 ms to move an interface, and the agent as long to answer. Nothing of a tenant runs before
+// both are done.
 func (e *Executor) connect(ctx context.Context, c *Container) error {
-	if _, err := c.net.Bind(ctx, c.ID()); err != nil {
-		return err
+	opening, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	bound := make(chan error, 1)
+	go func() {
+		_, err := c.net.Bind(ctx, c.ID())
+		if err != nil {
+			giveUp()
+		}
+		bound <- err
+	}()
+	sess, err := session.Open(opening, c.first, e.starter(c.ID()), c.spool)
+	if err == nil {
+		c.first = nil
 	}
-	sess, err := session.Open(ctx, c.first, e.starter(c.ID()), c.spool)
+	if unbound := <-bound; unbound != nil {
+		if sess != nil {
+			sess.Close()
+		}
+		return unbound
+	}
 	if err != nil {
 		return err
 	}
-	c.first = nil
 	if err := e.guard.Verify(ctx, c.Life, c.toVerify(), func(targets []string) ([]string, error) {
 		return sess.AccessTimes(ctx, targets)
 	}); err != nil {

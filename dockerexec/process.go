@@ -51,7 +51,7 @@ func (e *Executor) startAlone(ctx context.Context, spec Spec, token quota.Token,
 	c.Do(life.Begin, nil) // before anybody can find it: from now on it can be aborted
 	e.mu.Lock()
 	closed := e.closed
-	e.all[c] = true
+	e.enlist(c)
 	e.mu.Unlock()
 	if closed {
 		err = refusedStart{fmt.Errorf("the service is shutting down: %w", cerrdefs.ErrUnavailable)}

@@ -1,6 +1,7 @@
 package dockerexec
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -354,7 +355,7 @@ func (e *Executor) knows(id string) bool {
 func (e *Executor) register(found engine.Container, spec Spec, fingerprint Fingerprint,
 	reach Egress) *Container {
 	c := e.newContainer(spec, fingerprint, found.ID, found.State == engine.Paused)
-	c.spool, c.tmp = spoolOf(found.Mounts), tmpOf(found.Mounts)
+	c.spool, c.tmp = spoolOf(found.Mounts), cmp.Or(tmpOf(found.Mounts), c.tmp)
 	moved := func(name string) string { return name }
 	if record, bound := e.bound[found.ID]; bound { // its home has another name than Docker says
 		moved = movedTo(Spec{User: record.Pooled, SpoolDir: e.poolFolder(record.Pooled)}, spec.User)
@@ -367,6 +368,7 @@ func (e *Executor) register(found engine.Container, spec Spec, fingerprint Finge
 		}
 	}
 	c.net = e.nets.Found(spec.candidate(reach), found)
-	e.all[c], e.ids[found.ID] = true, c
+	e.enlist(c)
+	e.ids[found.ID] = c
 	return c
 }

@@ -34,6 +34,24 @@ func (e *Executor) inState(states ...life.State) (list []*Container) {
 	return list
 }
 
+// enlist adds a container to the registry. e.mu is held.
+func (e *Executor) enlist(c *Container) {
+	e.all[c] = true
+	if e.users[c.spec.User] == nil {
+		e.users[c.spec.User] = map[*Container]bool{}
+	}
+	e.users[c.spec.User][c] = true
+}
+
+// strike takes a container out of what enlist adds it to. e.mu is held.
+func (e *Executor) strike(c *Container) {
+	delete(e.all, c)
+	delete(e.users[c.spec.User], c)
+	if len(e.users[c.spec.User]) == 0 {
+		delete(e.users, c.spec.User)
+	}
+}
+
 // known returns the container with Docker's id; nil if there is none.
 func (e *Executor) known(id string) *Container {
 	e.mu.Lock()
@@ -66,8 +84,8 @@ func (e *Executor) runningDetached(id string) *Container {
 func (e *Executor) HoldsFile(user string, id FileID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for c := range e.all {
-		if c.spec.User == user && !c.is(life.Ended, life.Gone) &&
+	for c := range e.users[user] {
+		if !c.is(life.Ended, life.Gone) &&
 			slices.ContainsFunc(c.spec.Mounts, func(m Mount) bool { return m.ID.Same(id) }) {
 			return true
 		}
@@ -245,13 +263,13 @@ func (e *Executor) free(c *Container, ended bool) {
 func (e *Executor) dropTmp(c *Container) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), RemovalLimit)
 	defer cancel()
-	return e.removeTmp(ctx, c.tmpName())
+	return e.removeTmp(ctx, c.tmp)
 }
 
 // unlist takes a container out of the registry of which nothing is left.
 func (e *Executor) unlist(c *Container) {
 	e.mu.Lock()
-	delete(e.all, c)
+	e.strike(c)
 	if e.calls[c.fingerprint] == c {
 		delete(e.calls, c.fingerprint)
 	}

@@ -20,7 +20,8 @@ func (e *Executor) inPlace(t *testing.T, spec Spec, id string, calls int) *Conta
 	c.Do(life.Succeed, nil)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.all[c], e.ids[id] = true, c
+	e.enlist(c)
+	e.ids[id] = c
 	if !spec.isDetached() {
 		e.calls[c.fingerprint] = c
 	}

@@ -41,8 +41,8 @@ func (e *Executor) Removed(user, host, inside string) {
 	full := map[*Container]bool{}
 	var asked []*Container
 	e.mu.Lock()
-	for c := range e.all {
-		if c.spec.User != user || !c.spec.Platform.GVisor || !c.is(inUse...) {
+	for c := range e.users[user] {
+		if !c.spec.Platform.GVisor || !c.is(inUse...) {
 			continue
 		}
 		for _, path := range c.spec.placesOf(host, inside) {

@@ -1,7 +1,6 @@
 package dockerexec
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -32,11 +31,8 @@ func (s Spec) tmpName() string {
 	return "daycare-sandbox-tmp-" + hex.EncodeToString(sum[:16])
 }
 
-// tmpName returns the volume that a container has. If another version of the service made it, it
-// may differ from its Spec's.
-func (c *Container) tmpName() string { return cmp.Or(c.tmp, c.spec.tmpName()) }
-
-// tmpOf returns the /tmp volume of an existing container; empty if the engine does not say.
+// tmpOf returns the /tmp volume of an existing container, which another version of the service may
+// have named; empty if the engine does not say.
 func tmpOf(mounts []specs.Mount) string {
 	for _, m := range mounts {
 		if m.Type == engine.VolumeType && m.Destination == "/tmp" {
@@ -60,17 +56,16 @@ func (s Spec) tmpVolume() engine.Volume {
 // TmpDir returns where a container's /tmp is on Docker's host. It is there while any container has
 // it.
 func (e *Executor) TmpDir(ctx context.Context, c *Container) (string, error) {
-	found, err := e.engine.FindVolume(ctx, c.tmpName())
+	found, err := e.engine.FindVolume(ctx, c.tmp)
 	if err != nil {
 		return "", fmt.Errorf("cannot find /tmp of user %q: %w", c.spec.User, e.engine.Explain(err))
 	}
 	return found.Dir, nil
 }
 
-// SharesTmp reports whether a container has the /tmp that one of the Spec would have.
-func (c *Container) SharesTmp(spec Spec) bool {
-	return c.spec.User == spec.User && c.tmpName() == spec.tmpName()
-}
+// SharesTmp reports whether a container of the same user has the /tmp that one of the Spec would
+// have.
+func (c *Container) SharesTmp(spec Spec) bool { return c.tmp == spec.tmpName() }
 
 // HeldTmp is TmpDir of a Spec's /tmp, if any container has it, whatever that is there for.
 func (e *Executor) HeldTmp(ctx context.Context, spec Spec) (dir string, held bool) {
@@ -107,7 +102,7 @@ func (e *Executor) hasTmp(name string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for c := range e.all {
-		if c.is(inUse...) && c.tmpName() == name {
+		if c.tmp == name && c.is(inUse...) {
 			return true
 		}
 	}

@@ -46,7 +46,7 @@ func (r *Runner) Tmp(
 
 // hold takes an existing container that has the Spec's /tmp; nil if there is none.
 func (r *Runner) hold(spec dockerexec.Spec) *dockerexec.Container {
-	for _, c := range r.executor.ForCalls() {
+	for _, c := range r.executor.ForCallsOf(spec.User) {
 		state := c.Now().State
 		if state < life.Ready || state > life.Frozen || !c.SharesTmp(spec) {
 			continue
