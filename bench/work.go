@@ -29,7 +29,7 @@ type workPlace struct{ name, dir string }
 
 // workPlaces are those inside. Under gVisor the home and /tmp are mounts of the host's, and /var/tmp
 // is the container's own memory.
-var workPlaces = []workPlace{{"home", "/home/work"}, {"/tmp", "/tmp/work"}, {"/var/tmp", "/var/tmp/work"}}
+var workPlaces = []workPlace{{"home", "/home/place"}, {"/tmp", "/tmp/place"}, {"/var/tmp", "/var/tmp/place"}}
 
 // onHost is the place outside of all containers.
 const onHost = "host"
@@ -152,23 +152,23 @@ func (l *lab) work(ctx context.Context, of string, places []workPlace, do func(s
 	found := worked{}
 	for _, place := range places {
 		found[place.name] = map[string]spent{}
+		in := func(script string) string {
+			return fmt.Sprintf("set -e; mkdir -p %[1]s/work; cd %[1]s/work; export FILES=%[2]d CI=1; exec >/dev/null; %[3]s", place.dir, l.settings.workFiles(), script)
+		}
 		for _, job := range jobs {
-			in := func(script string) string {
-				return fmt.Sprintf("set -e; mkdir -p %[1]s; cd %[1]s; export FILES=%d CI=1 TMPDIR=%[1]s; exec >/dev/null; %[3]s", place.dir, l.settings.workFiles(), script)
-			}
 			_, err := do(in(job.prepare))
 			if err == nil {
 				syscall.Sync() // what was prepared is not written meanwhile
 				found[place.name][job.name], err = do(in(job.run))
 			}
-			if _, clean := do("rm -rf " + place.dir); err == nil {
-				err = clean
-			}
 			if err != nil {
 				return nil, fmt.Errorf("%s in %s: %w", job.name, place.name, err)
 			}
 		}
-		l.say("%s: work in %s", of, place.name)
+		if _, err := do("rm -rf " + place.dir); err != nil {
+			return nil, err
+		}
+		l.say("%s: work in %s, %.0f s", of, place.name, found.all(place.name).wall.Seconds())
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}

@@ -1,36 +1,29 @@
 package main
 
-// A job is what agents do all day. Both scripts run in an empty directory of the same place;
-// prepare does not count. $FILES says how large a tree is, and $INPUT has makeInput as make.py, a
-// project of npm's and npm's cache.
+// A job is what agents do all day. All are done one after the other in one directory, and find there
+// what earlier ones have left; prepare does not count. $FILES says how large a tree is, and $INPUT has
+// makeInput as make.py, a project of npm's and npm's cache.
 type job struct{ name, prepare, run string }
 
 var jobs = []job{
-	{"git init, add, commit", tree, `git init -q . && git add -A && ` + commit},
-	{"git status, diff", repository + `for f in tree/00*/f1*; do echo more >> $f; done`, `git status --porcelain; git diff`},
-	{"git clone --local", repository + `cd .. && mv work of && mkdir work && mv of work`, `git clone -q --local of clone`},
-	{"cp -a", tree, `cp -a tree copy`},
-	{"find", tree, `find tree -type f -size +1k`},
-	{"ripgrep", tree, `rg -c 'needle 7' tree`},
-	{"tar, out and in", tree, `tar -cf all.tar tree && mkdir in && tar -xf all.tar -C in`},
-	{"rm -rf", tree, `rm -rf tree`},
+	{"git init, add, commit", `python3 $INPUT/make.py tree $FILES`, `git init -q . && git add -A && git -c user.name=a -c user.email=a@b -c gc.auto=0 commit -qm all`},
+	{"git status, diff", `for f in tree/00*/f1*; do echo more >> $f; done`, `git status --porcelain; git diff`},
+	{"git clone --local", ``, `git clone -q --local . ../clone`},
+	{"cp -a", `rm -rf .git ../clone`, `cp -a tree copy`},
+	{"find", ``, `find tree -type f -size +1k`},
+	{"ripgrep", ``, `rg -c 'needle 7' tree`},
+	{"tar, out and in", `mkdir in`, `tar -cf all.tar tree && tar -xf all.tar -C in`},
+	{"rm -rf", `rm -rf in copy all.tar`, `rm -rf tree`},
 	{"unpacking like pip", `python3 $INPUT/make.py zip $((FILES / 4))`, `python3 -m zipfile -e all.zip .`},
-	{"unittest, with files", `python3 $INPUT/make.py tests $((FILES * 3 / 100))`, `python3 -m unittest -q 2>&1`},
+	{"unittest, with files", `rm -rf package all.zip; python3 $INPUT/make.py tests $((FILES * 3 / 100))`, `python3 -m unittest -q 2>&1`},
 	{"python with many imports", ``, `for i in 1 2 3 4 5; do python3 -c 'import asyncio, ctypes, email.message, http.server, json, multiprocessing, sqlite3, ssl, unittest.mock, urllib.request, xml.dom.minidom'; done`},
 	{"gcc, make -j2", `python3 $INPUT/make.py c $((FILES / 50))`, `make -s -j2`},
 	{"sqlite, a commit each", `sqlite3 data.db 'create table t (n)'`, `for i in $(seq $((FILES / 20))); do echo "insert into t values ($i);"; done | sqlite3 data.db`},
 	{"npm ci", `cp $INPUT/node/package*.json .`, `npm ci --offline --cache $INPUT/npm --ignore-scripts --no-audit --no-fund --silent`},
-	{"tsc", modules + `python3 $INPUT/make.py ts 100`, `node_modules/.bin/tsc --noEmit --strict --target es2022 --module nodenext --moduleResolution nodenext --types node ts/*.ts`},
-	{"vite build", modules + `python3 $INPUT/make.py ts 100; echo '<script type="module" src="/ts/main.ts"></script>' > index.html`, `node_modules/.bin/vite build --logLevel error`},
-	{"jest", modules + `python3 $INPUT/make.py jest 20`, `node_modules/.bin/jest --silent 2>&1`},
+	{"tsc", `python3 $INPUT/make.py ts 100`, `node_modules/.bin/tsc --noEmit --strict --target es2022 --module nodenext --moduleResolution nodenext --types node ts/*.ts`},
+	{"vite build", `echo '<script type="module" src="/ts/main.ts"></script>' > index.html`, `node_modules/.bin/vite build --logLevel error`},
+	{"jest", `python3 $INPUT/make.py jest 20`, `node_modules/.bin/jest --silent 2>&1`},
 }
-
-const (
-	tree       = `python3 $INPUT/make.py tree $FILES; `
-	commit     = `git -c user.name=a -c user.email=a@b -c gc.auto=0 commit -qm all`
-	repository = tree + `git init -q . && git add -A && ` + commit + `; `
-	modules    = `cp $INPUT/node/package*.json . && cp -r $INPUT/node/node_modules . ; `
-)
 
 // makeInput makes a kind of input in the working directory: so many files of it.
 const makeInput = `import os, sys, zipfile

@@ -14,8 +14,8 @@ const varTmpTarget = 0.75
 func workSection(f findings) section {
 	s := section{
 		title: "Work",
-		how: fmt.Sprintf("What agents do all day, in seconds, once for each place. Each job begins in an empty directory with what it needs: a tree\n"+
-			"of %d files of 0.2 to 2.5 KB, or a part of so many. It is a command of the API with `@workspace`, in one container\n"+
+		how: fmt.Sprintf("What agents do all day, in seconds, once for each place, one after the other in one directory: with a tree\n"+
+			"of %d files of 0.2 to 2.5 KB, or a part of so many. Each is a command of the API with `@workspace`, in one container\n"+
 			"without a network, of 6 GiB. All places but /var/tmp, which is the container's memory, are on one disk, a journaled\n"+
 			"ext4 on a loop device. On the host, the same scripts run as root, with the host's own programs. Processor time is that\n"+
 			"of the container with its kernel.", f.settings.workFiles()),
