@@ -26,10 +26,7 @@ type results struct {
 // findings are the measurements of one pass.
 type findings struct {
 	settings settings
-	deciding deciding
 	dns      dnsFindings
-	policy   []registering
-	page     looking
 	work     worked
 	runtimes []runtimeFindings
 	// failed says, by part, why it was not measured or only partly.
@@ -40,24 +37,18 @@ type findings struct {
 type runtimeFindings struct {
 	runtime   string
 	warm      warm
-	line      commandLine
 	typical   typical
 	resting   resting
 	cold      cold
 	creation  creation
 	together  together
 	streams   []stream
-	slow      slowReader
 	memory    memory
-	reading   reading
-	large     large
 	grants    grants
 	network   networked
 	guard     guarded
 	processes durable
-	surface   surface
 	e2b       foreign
-	cluster   clustered
 	work      worked
 }
 
@@ -73,8 +64,6 @@ type lab struct {
 	floor    string // the floor program
 	// e2bAddress is where the service that was started for E2B's clients listens for them.
 	e2bAddress string
-	// tcpAddress is where that service listens for our own clients over TCP.
-	tcpAddress string
 	world      *inet.Inet // nil when nothing needs it
 	image      string     // the version that the last service reported
 	progress   io.Writer
@@ -129,10 +118,7 @@ func (l *lab) measurePass(ctx context.Context) (findings, error) {
 // measureAlone measures what needs no container.
 func (l *lab) measureAlone(ctx context.Context, found *findings) error {
 	return l.steps(ctx, "", []step{
-		{"deciding", "deciding", func() (err error) { found.deciding, err = l.measureDeciding(); return }},
 		{"dns", "DNS questions", func() (err error) { found.dns, err = l.measureDNS(ctx); return }},
-		{"policy", "registering containers", func() (err error) { found.policy, err = l.measureRegistering(ctx); return }},
-		{"console", "the console's page", func() (err error) { found.page, err = l.measurePage(ctx); return }},
 		{"work", "work on the host", func() (err error) { found.work, err = l.workOnHost(ctx); return }},
 	})
 }
@@ -230,7 +216,7 @@ func (l *lab) measureRuntime(ctx context.Context, found *runtimeFindings) error 
 		{[]string{"rest"}, "rest", noSettings, func(s *service) error { return s.measureResting(ctx, &found.resting.waiting) }},
 		{[]string{"rest"}, "rest-alone", aloneSettings, func(s *service) error { return s.measureAgentAlone(ctx, &found.resting) }},
 		{[]string{"network", "guard"}, "outside", l.worldSettings, func(s *service) error { return s.measureOutside(ctx, found) }},
-		{[]string{"processes"}, "processes", l.processSettings, func(s *service) error { return s.measureProcesses(ctx, &found.processes) }},
+		{[]string{"processes"}, "processes", noSettings, func(s *service) error { return s.measureStarts(ctx, &found.processes) }},
 		{[]string{"e2b"}, "e2b", l.e2bSettings, func(s *service) error { return s.measureE2B(ctx, &found.e2b) }},
 	} {
 		if !l.settings.has(part.names...) {
@@ -246,11 +232,9 @@ func (l *lab) measureRuntime(ctx context.Context, found *runtimeFindings) error 
 			}
 		}
 	}
-	list := []step{{"create", "create and first command", func() error { return l.measureCreations(ctx, found) }}}
-	if found.runtime == clusterRuntime {
-		list = append(list, step{"cluster", "several hosts", func() error { return l.measureCluster(ctx, found.runtime, &found.cluster) }})
-	}
-	return l.steps(ctx, found.runtime+": ", list)
+	return l.steps(ctx, found.runtime+": ", []step{
+		{"create", "create and first command", func() error { return l.measureCreations(ctx, found) }},
+	})
 }
 
 func noSettings() ([]string, error) { return nil, nil }
@@ -281,24 +265,18 @@ func (l *lab) withService(ctx context.Context, runtime, name string, settings []
 }
 
 // measureInside measures what needs no network. Memory comes first, while the service is fresh, and
-// once more when all of that container has been measured. Grants make further containers, and large
-// files keep the disk busy, so they come last.
+// once more when all of that container has been measured. Grants make further containers, so they come
+// last.
 func (s *service) measureInside(ctx context.Context, found *runtimeFindings) error {
 	return s.steps(ctx, s.runtime+": ", []step{
 		{"memory", "memory at rest", func() error { return s.measureRest(ctx, &found.memory) }},
 		{"warm", "warm commands", func() (err error) { found.warm, err = s.measureWarm(ctx); return }},
-		{"line", "the command line", func() (err error) { found.line, err = s.measureCommandLine(ctx); return }},
 		{"session", "a session", func() (err error) { found.typical, err = s.measureSession(ctx); return }},
 		{"cold", "cold exec", func() (err error) { found.cold, err = s.measureCold(ctx); return }},
 		{"together", "64 at once", func() (err error) { found.together, err = s.measureTogether(ctx); return }},
 		{"streams", "streams", func() (err error) { found.streams, err = s.measureStreams(ctx); return }},
-		{"slow", "a slow reader", func() (err error) { found.slow, err = s.measureSlowReader(ctx, found.streams); return }},
 		{"memory", "memory after all this", func() error { return s.measureEnd(ctx, &found.memory) }},
-		{"reading", "reading a file", func() (err error) { found.reading, err = s.measureReading(ctx); return }},
 		{"grants", "grants", func() (err error) { found.grants, err = s.measureGrants(ctx); return }},
-		{"surface", "the surface", func() (err error) { found.surface, err = s.measureSurface(ctx); return }},
-		{"large", "large files", func() (err error) { found.large, err = s.measureLarge(ctx); return }},
-		{"surface", "a crowd", func() (err error) { found.surface.crowd, err = s.measureCrowd(ctx); return }},
 	})
 }
 

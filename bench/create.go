@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -192,28 +190,15 @@ func (s *service) measurePooled(ctx context.Context, c *creation) error {
 	return nil
 }
 
-// pooled returns how many containers wait for new users, by the metrics.
-func (s *service) pooled(ctx context.Context) (int, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://sandboxd/metrics", nil)
-	if err != nil {
-		return 0, err
-	}
-	response, err := s.web().Do(request)
-	if err != nil {
-		return 0, err
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(text)) {
-		var n int
-		if _, err := fmt.Sscanf(line, "sandboxd_pool_containers %d", &n); err == nil {
-			return n, nil
+// pooled returns how many containers wait for new users.
+func (s *service) pooled(ctx context.Context) (n int, err error) {
+	list, err := s.api.AllContainers(ctx)
+	for _, c := range list.Pooled {
+		if c.State == "pooled" {
+			n++
 		}
 	}
-	return 0, errors.New("there is no metric sandboxd_pool_containers")
+	return n, err
 }
 
 // frozenSettings are the settings of a service that soon freezes containers.

@@ -11,7 +11,6 @@ const (
 	guardStreamTarget    = 0.9
 	guardHandshakeTarget = 500 * time.Microsecond
 	guardIdleTarget      = int64(60e6)
-	registerTarget       = time.Millisecond
 )
 
 func networkSection(f findings) section {
@@ -78,30 +77,4 @@ func idleVerdict(runtime string, g guarded) verdict {
 	added := g.during - g.before
 	return judge(runtime, fmt.Sprintf("memory for %d idle connections", idleConnections), "under 60 MB",
 		fmt.Sprintf("%s for %d", mib(added), g.idle), float64(added), g.idle == idleConnections && added < guardIdleTarget)
-}
-
-func policySection(f findings) section {
-	s := section{
-		title: "Registering containers",
-		how: "What the service does about the network when a filtered container comes and goes, with a real gateway and rules in\n" +
-			"network namespaces of the benchmark's own. Add takes an address and registers what it may reach, before the\n" +
-			"container is made. Bind finds the container's port of the bridge once it has started, and moves it to the gateway.\n" +
-			"Remove takes it away and forgets it. The floor is the kernel's own time to move such an interface to another\n" +
-			"namespace, and to delete it. There are 5 ms between one container and the next. The others are registered and have\n" +
-			"ports of the bridge all the time. Times of this table are in microseconds.",
-		head: row([]string{"others", "what, µs"}, percentileColumns),
-	}
-	for _, r := range f.policy {
-		others := fmt.Sprint(r.Others)
-		for _, line := range []struct {
-			what string
-			took sample
-		}{{"Add", r.Add}, {"Bind", r.Bind}, {"Remove", r.Remove}, {"Add and Remove", r.AddRemove}, {"all three", r.All}, {"moving an interface alone", r.Move}, {"deleting one alone", r.Delete}} {
-			s.rows = append(s.rows, row([]string{others, line.what}, percentilesIn(line.took, micros)))
-		}
-		s.verdicts = append(s.verdicts,
-			below("any", "p50 of Add and Remove, among "+others, r.AddRemove.median(), registerTarget),
-			below("any", "p50 of Add, Bind and Remove, among "+others, r.All.median(), registerTarget))
-	}
-	return s
 }

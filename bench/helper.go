@@ -15,17 +15,12 @@ import (
 )
 
 // The benchmark starts itself again where it needs a separate process: for a DNS filter whose
-// processor time is counted, and for rules in a network namespace that ends with the process. A
-// helper gets its plan as JSON, answers in lines of JSON, and ends when its stdin is closed.
+// processor time is counted. A helper gets its plan as JSON, answers in lines of JSON, and ends when its stdin is closed.
 const helperWord = "run-helper"
 
 const (
-	helpDNS      = "dns"
-	helpReflect  = "reflect"
-	helpSleep    = "sleep"
-	helpRegister = "register"
-	helpGateway  = "gateway"
-	helpPage     = "page"
+	helpDNS     = "dns"
+	helpReflect = "reflect"
 )
 
 func isHelper(args []string) bool { return len(args) == 4 && args[1] == helperWord }
@@ -43,14 +38,6 @@ func help(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer)
 		return runFilter(ctx, args[1], stdout)
 	case helpReflect:
 		return runReflector(ctx, args[1], stdout)
-	case helpSleep:
-		return runSleeper(ctx, args[1], stdout)
-	case helpRegister:
-		return runRegistering(ctx, args[1], stdout)
-	case helpGateway:
-		return runGateway(ctx, args[1])
-	case helpPage:
-		return runPage(ctx, args[1], stdout)
 	default:
 		return fmt.Errorf("unknown helper %q", args[0])
 	}

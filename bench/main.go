@@ -1,15 +1,13 @@
 // Command bench measures the service against its peers on the same engine, in the same container
-// and in one interleaved run, and writes a report with a picture. It starts services of its own and
+// and in one interleaved run, and writes a report. It starts services of its own and
 // removes everything that it has made.
 //
 // bench.go sets what is measured, in which order and how often; parts.go sets what can be left out.
-// Commands and files: warm.go, session.go, rest.go, floor.go, cold.go, create.go, refill.go,
-// together.go, stream.go, slow.go, memory.go, reading.go, grants.go, large.go,
-// deciding.go, surface.go, e2b.go. What agents do all day: work.go. Network: dns.go, guard.go, idle.go, registering.go, network.go.
-// Console: page.go. Several hosts: cluster.go, clustermeasure.go.
-// Durable processes: processes.go, adoption.go, logwriting.go. service.go and docker.go are the two
-// sides, outside.go has the test internet, and helper.go what must be a process of its own.
-// report.go, verdict.go, why.go, plot.go and *sections.go write the report.
+// Commands: warm.go, session.go, rest.go, floor.go, cold.go, create.go, refill.go, together.go,
+// stream.go, memory.go, grants.go, processes.go, e2b.go. What agents do all day: work.go. Network:
+// dns.go, guard.go, idle.go, network.go. service.go and docker.go are the two sides, outside.go has
+// the test internet, and helper.go what must be a process of its own. report.go, verdict.go, why.go
+// and *sections.go write the report.
 package main
 
 import (
@@ -81,15 +79,6 @@ const resultsName = "RESULTS.md"
 func write(cfg settings, found results) error {
 	if err := os.MkdirAll(cfg.out, 0o755); err != nil {
 		return err
-	}
-	if cfg.has(pictureParts...) {
-		picture, err := drawCommands(found)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(cfg.out, pictureName), picture, 0o644); err != nil {
-			return err
-		}
 	}
 	return os.WriteFile(filepath.Join(cfg.out, resultsName), []byte(report(found)), 0o644)
 }

@@ -56,11 +56,6 @@ func (s *service) daemonMemory(name string) (int64, error) {
 	return statusBytes(text, name)
 }
 
-// resetPeak resets VmHWM (proc(5), clear_refs).
-func (s *service) resetPeak() error {
-	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.process.Process.Pid), []byte("5"), 0)
-}
-
 // agentMemory returns the memory of the agent's processes, as seen inside, and their number.
 func (s *service) agentMemory(ctx context.Context) (sum int64, processes int, err error) {
 	const script = `for p in /proc/[0-9]*; do [ "$(cat $p/comm)" = agent ] && cat $p/status && echo; done; true`

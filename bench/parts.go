@@ -14,21 +14,19 @@ type part struct {
 
 // parts has all parts, in the order of the report.
 var parts = []part{
-	{"warm", warmSection}, {"line", lineSection}, {"session", sessionSection}, {"rest", restSection}, {"cold", coldSection}, {"create", createSection}, {"together", togetherSection}, {"streams", streamSection},
-	{"slow", slowSection}, {"memory", memorySection}, {"reading", readingSection},
-	{"large", largeSection}, {"deciding", decidingSection}, {"grants", grantsSection},
-	{"work", workSection}, {"network", networkSection}, {"dns", dnsSection}, {"guard", guardSection}, {"policy", policySection},
-	{"processes", processesSection}, {"surface", surfaceSection}, {"e2b", e2bSection}, {"cluster", clusterSection}, {"console", consoleSection},
+	{"warm", warmSection}, {"session", sessionSection}, {"rest", restSection}, {"cold", coldSection}, {"create", createSection}, {"together", togetherSection}, {"streams", streamSection},
+	{"memory", memorySection}, {"grants", grantsSection},
+	{"work", workSection}, {"network", networkSection}, {"dns", dnsSection}, {"guard", guardSection},
+	{"processes", processesSection}, {"e2b", e2bSection},
 }
 
 // insideParts are measured in one container of a service without a network, one after the other.
-var insideParts = []string{"warm", "line", "session", "cold", "together", "streams", "slow", "memory", "reading", "large", "grants", "surface"}
+var insideParts = []string{"warm", "session", "cold", "together", "streams", "memory", "grants"}
 
 // rootParts make networks, rules, control groups or disks, or read about other users' processes;
-// internetParts need the test internet; pictureParts are shown in the picture.
+// internetParts need the test internet.
 var (
-	pictureParts  = []string{"warm", "line", "session"}
-	rootParts     = []string{"work", "rest", "network", "dns", "guard", "policy", "e2b", "cluster"}
+	rootParts     = []string{"work", "rest", "network", "dns", "guard", "e2b"}
 	internetParts = []string{"network", "dns", "guard"}
 )
 
@@ -47,9 +45,6 @@ func chooseParts(list string) ([]string, error) {
 		if !slices.Contains(partNames(), name) {
 			return nil, fmt.Errorf("--sections: there is no section %q, only %s", name, strings.Join(partNames(), ", "))
 		}
-	}
-	if slices.Contains(chosen, "slow") { // its rate depends on a stream's
-		chosen = append(chosen, "streams")
 	}
 	return chosen, nil
 }

@@ -7,14 +7,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/pkg/stdcopy"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/client"
 )
 
 // durable has the measurements of durable processes.
@@ -22,8 +20,6 @@ type durable struct {
 	// started is the time until the first line is in the log, answered the time until POST answers,
 	// and run the time of docker run -d until the first line is in Docker's log.
 	started, answered, run sample
-	adoption               adoption
-	writing                writing
 }
 
 const (
@@ -34,21 +30,6 @@ const (
 
 // printing is a process that prints one line and then uses nothing.
 var printing = []string{"sh", "-c", "echo first line; exec sleep 86400"}
-
-// processSettings make the logs so small that they are rotated some twenty times.
-func (l *lab) processSettings() ([]string, error) {
-	return []string{fmt.Sprintf("SANDBOXD_PROCESSES_MAX_LOG=%d", l.settings.logBytes/keptPart)}, nil
-}
-
-// measureProcesses measures starts first, while nothing else exists, and adoption last, because it
-// leaves records.
-func (s *service) measureProcesses(ctx context.Context, found *durable) error {
-	return s.steps(ctx, s.runtime+": ", []step{
-		{"processes", "starting processes", func() error { return s.measureStarts(ctx, found) }},
-		{"processes", "writing logs", func() (err error) { found.writing, err = s.measureWriting(ctx); return }},
-		{"processes", "adopting processes", func() (err error) { found.adoption, err = s.measureAdoption(ctx); return }},
-	})
-}
 
 // measureStarts measures both ways by turns; each turn begins with the other one.
 func (s *service) measureStarts(ctx context.Context, found *durable) error {
@@ -147,29 +128,4 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 		return 0, errLine
 	}
 	return len(p), nil
-}
-
-// halt ends the daemon and leaves everything else as it is.
-func (s *service) halt(signal syscall.Signal) error {
-	s.api.Close()
-	if err := s.process.Process.Signal(signal); err != nil {
-		return fmt.Errorf("cannot end sandboxd: %w", err)
-	}
-	select {
-	case <-s.ended:
-		return nil
-	case <-time.After(stopLimit):
-		return fmt.Errorf("sandboxd does not end by %s", signal)
-	}
-}
-
-// resume starts the daemon again after halt. It does not wait for it.
-func (s *service) resume() error {
-	s.ended = make(chan struct{})
-	if err := s.launch(s.given); err != nil {
-		close(s.ended)
-		return err
-	}
-	s.api = client.New(s.path("socket"))
-	return nil
 }

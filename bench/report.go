@@ -39,13 +39,10 @@ func report(r results) string {
 	if len(r.settings.parts) > 0 {
 		b.WriteString("**A part of the benchmarks: the other sections were not run.**\n\n")
 	}
-	if r.settings.has(pictureParts...) {
-		fmt.Fprintf(&b, "![What a command takes through the API, by docker exec, and inside](%s)\n\n", pictureName)
-	}
 	b.WriteString("`make bench` writes this report. It measures the service and `docker exec` or `docker run` side by side: same\n" +
-		"engine, same image, same container, taking turns in one run. It also compares the service's work on files with\n" +
-		"the system's own, and the way to the network through the service with the way past it. Times are in milliseconds\n" +
-		"unless a table says otherwise. MB is 10⁶ bytes and MiB is 2²⁰. Percentiles are by nearest rank.\n\n" +
+		"engine, same image, same container, taking turns in one run. It also compares the way to the network through the\n" +
+		"service with the way past it. Times are in milliseconds unless a table says otherwise. MB is 10⁶ bytes and MiB is\n" +
+		"2²⁰. Percentiles are by nearest rank.\n\n" +
 		"Everything is measured twice: all sections once, and then all again with services and containers of their own.\n" +
 		"A cell with two values has the first pass's first. The spread is their difference, as a part of their mean. A\n" +
 		"target is met if both passes meet it.\n\n")
@@ -167,6 +164,8 @@ func millis(d time.Duration) string {
 		return fmt.Sprintf("%.0f", ms)
 	}
 }
+
+func inMillis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // micros formats a duration far below a millisecond, in microseconds.
 func micros(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/float64(time.Microsecond)) }

@@ -11,7 +11,6 @@ var (
 	coldTarget        = 1.15
 	togetherTarget    = 1.3
 	daemonTarget      = int64(40e6)
-	boundedTarget     = int64(64 << 20)
 	percentileColumns = []string{"n", "p50", "p95", "p99"}
 )
 
@@ -75,25 +74,6 @@ func streamSection(f findings) section {
 				s.verdicts = append(s.verdicts, atLeast(r.runtime, p.name+", API ÷ docker exec", faster, target))
 			}
 		}
-	}
-	return s
-}
-
-func slowSection(f findings) section {
-	s := section{
-		title: "The daemon's memory with a slow reader",
-		how: fmt.Sprintf("`dd bs=1M` prints %s to a reader that takes %s at full speed and then pauses. On average it keeps the rate in the\n"+
-			"table: 100 MB/s, or half of what the stream could do where that is less. The table has the resident memory of sandboxd before, after\n"+
-			"each quarter, and its peak (VmHWM, reset before). Bounded means that the peak is at most %s, however much flows.", mib(f.settings.streamBytes), mib(burst), mib(boundedTarget)),
-		head: []string{"runtime", "reader, MB/s", "before", "¼", "½", "¾", "all", "peak"},
-	}
-	for _, r := range f.runtimes {
-		cells := []string{r.runtime, megabytes(r.slow.rate), mib(r.slow.before)}
-		for _, size := range r.slow.quarters {
-			cells = append(cells, mib(size))
-		}
-		s.rows = append(s.rows, append(cells, mib(r.slow.peak)))
-		s.verdicts = append(s.verdicts, sized(r.runtime, "peak", "at most "+mib(boundedTarget), r.slow.peak, boundedTarget))
 	}
 	return s
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,9 +23,7 @@ type service struct {
 	*lab
 	runtime   string
 	api       *client.Client
-	http      *http.Client // for calls that api does not have; nil until web is called
 	dir       string
-	given     []string // its settings
 	process   *exec.Cmd
 	ended     chan struct{} // closed when the process has ended
 	egress    string        // the prefix of its networks' names
@@ -70,7 +67,7 @@ func buildFloor(ctx context.Context, dir string) (string, error) {
 // the name of the service's folder; settings are additional variables.
 func (l *lab) startService(ctx context.Context, runtime, name string, settings []string) (_ *service, err error) {
 	s := &service{
-		lab: l, runtime: runtime, dir: filepath.Join(l.dir, name), given: settings, ended: make(chan struct{}),
+		lab: l, runtime: runtime, dir: filepath.Join(l.dir, name), ended: make(chan struct{}),
 		egress: "b" + strings.ToLower(rand.Text()[:8]),
 	}
 	if err := s.launch(settings); err != nil {
@@ -109,7 +106,7 @@ func (s *service) launch(settings []string) error {
 		return err
 	}
 	defer log.Close()
-	s.process = s.command("--settings", s.path("settings.json"))
+	s.process = exec.Command(filepath.Join(s.settings.bin, "sandboxd"), "--settings", s.path("settings.json"))
 	s.process.Stderr = log
 	s.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	s.process.Env = append(foreignVariables(),
@@ -133,11 +130,6 @@ func (s *service) launch(settings []string) error {
 		close(s.ended)
 	}()
 	return nil
-}
-
-// command returns the command that starts sandboxd.
-func (s *service) command(args ...string) *exec.Cmd {
-	return exec.Command(filepath.Join(s.settings.bin, "sandboxd"), args...)
 }
 
 // foreignVariables returns our environment without settings of another service.
@@ -251,9 +243,6 @@ func (s *service) explain(err error) error {
 func (s *service) close() error {
 	if s.api != nil {
 		s.api.Close()
-	}
-	if s.http != nil {
-		s.http.CloseIdleConnections()
 	}
 	_ = s.process.Process.Signal(syscall.SIGTERM)
 	select {

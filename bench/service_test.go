@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -78,7 +77,7 @@ func newService(t *testing.T, executor *fakeExecutor) *service {
 	executor.seen = map[dockerexec.Fingerprint]bool{}
 	s := &service{
 		lab: &lab{
-			settings: settings{warm: 20, reads: 20, decisions: 20, largeBytes: 3<<20 + 5},
+			settings: settings{warm: 20},
 			progress: io.Discard, begun: time.Now(),
 		},
 		runtime: "runsc", dir: t.TempDir(), process: &exec.Cmd{Process: &os.Process{Pid: os.Getpid()}},
@@ -107,20 +106,6 @@ func newService(t *testing.T, executor *fakeExecutor) *service {
 		t.Fatal(err)
 	}
 	return s
-}
-
-// left are the files of the folder and of the home.
-func (s *service) left(t *testing.T) []string {
-	t.Helper()
-	all, err := filepath.Glob(s.path("*"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	home, err := filepath.Glob(s.inHome("*"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return append(all, home...)
 }
 
 // anyone is an authenticator that admits everybody, to act for everyone.

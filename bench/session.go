@@ -5,58 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/exec"
-	"path/filepath"
 	"time"
 
 	"github.com/daycare-run/sandbox/api/types"
 )
-
-// commandLine has the times of whole commands, from their start to their end.
-type commandLine struct {
-	// sandbox is `sandbox exec`, docker is `docker exec`, and floor is a `sandbox` that only prints
-	// its help.
-	sandbox, docker, floor sample
-}
-
-// measureCommandLine runs the commands by turns, in rows, with a rest between calls.
-func (s *service) measureCommandLine(ctx context.Context) (found commandLine, err error) {
-	sandbox := filepath.Join(s.settings.bin, "sandbox")
-	for turn := -1; len(found.sandbox) < s.settings.lines; turn++ {
-		into := &found
-		if turn < 0 {
-			into = &commandLine{}
-		}
-		for _, way := range []struct {
-			into *sample
-			argv []string
-		}{
-			{&into.sandbox, []string{sandbox, "--socket", s.path("socket"), "exec", "--user", boxID, "--", "true"}},
-			{&into.docker, []string{"docker", "--host", "unix://" + engineSocket(), "exec", "--user", s.owner, s.container, "bash", "-c", "true"}},
-			{&into.floor, []string{sandbox, "--help"}},
-		} {
-			for range rowLength {
-				time.Sleep(rest)
-				if err := way.into.add(timeProgram(ctx, way.argv)); err != nil {
-					return found, err
-				}
-			}
-		}
-		time.Sleep(settle)
-	}
-	return found, nil
-}
-
-// timeProgram starts a program of the host and waits for its end.
-func timeProgram(ctx context.Context, argv []string) (time.Duration, error) {
-	program := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	program.Env = foreignVariables()
-	begun := time.Now()
-	if err := program.Run(); err != nil {
-		return 0, fmt.Errorf("%s: %w", filepath.Base(argv[0]), err)
-	}
-	return time.Since(begun), nil
-}
 
 // typical has the times of the commands of an agent's session; inside are those in a shell in the
 // container.

@@ -14,8 +14,7 @@ import (
 type settings struct {
 	// runtimes has Docker's names of the runtimes to measure, one after the other.
 	runtimes []string
-	// out is the folder of the report; if it is empty, the report goes to standard output, without
-	// a picture.
+	// out is the folder of the report; if it is empty, the report goes to standard output.
 	out string
 	// bin is the folder of the service's binaries.
 	bin string
@@ -24,34 +23,29 @@ type settings struct {
 	// quick says that there are too few samples to mean much.
 	quick bool
 	// Each of these is a number of samples.
-	warm, cold, rounds, streams, reads, decisions int
-	lines, session, rests                         int
-	dnsRounds, handshakes, registrations          int
+	warm, cold, rounds, streams int
+	session, rests              int
+	dnsRounds, handshakes       int
 	// dnsSeconds is how long one load of questions lasts.
 	dnsSeconds int
 	// users is how many users come in each row of "Create and first command".
 	users int
-	// processes is how many processes are adopted at once.
-	processes int
-	// streamBytes is the size of a stream, largeBytes that of a large file, and logBytes that of a
-	// process's output.
-	streamBytes, largeBytes, logBytes int64
+	// streamBytes is the size of a stream.
+	streamBytes int64
 }
 
 func parseFlags(args []string, stderr io.Writer) (settings, error) {
-	// Both passes together should take no more than some 25 minutes.
-	cfg := settings{cold: 10, rounds: 8, streams: 2, reads: 1000, decisions: 3000, largeBytes: 512 << 20,
-		lines: 20, session: 50, rests: 3, users: 100,
-		dnsRounds: 3, dnsSeconds: 2, handshakes: 400, registrations: 100,
-		processes: 50, logBytes: 512 << 20}
+	// Both passes together should take no more than 30 minutes.
+	cfg := settings{cold: 10, rounds: 8, streams: 2, session: 50, rests: 3, users: 100,
+		dnsRounds: 3, dnsSeconds: 2, handshakes: 400}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.IntVar(&cfg.warm, "n", 70, "samples of a warm exec, each way, in each of the two passes")
 	runtimes := flags.String("runtimes", "runc,runsc", "runtimes to measure, as the engine knows them")
-	flags.StringVar(&cfg.out, "out", ".", "folder for "+resultsName+" and "+pictureName)
+	flags.StringVar(&cfg.out, "out", ".", "folder for "+resultsName)
 	sections := flags.String("sections", "", "measure these only, separated by commas: "+strings.Join(partNames(), ", ")+"; without --out it prints the report and writes no file (default all)")
 	flags.StringVar(&cfg.bin, "bin", "../bin", "folder of sandboxd and sandbox-agent")
-	flags.BoolVar(&cfg.quick, "quick", false, "a smoke run: few samples, short streams, smaller files; without --out it prints the report and writes no file")
+	flags.BoolVar(&cfg.quick, "quick", false, "a smoke run: few samples, short streams; without --out it prints the report and writes no file")
 	bytes := flags.String("stream-bytes", "512MiB", "size of one stream")
 	if err := flags.Parse(args); err != nil {
 		return cfg, err
@@ -97,8 +91,6 @@ func parseFlags(args []string, stderr io.Writer) (settings, error) {
 // fewer sets the numbers of samples of a smoke run.
 func (cfg *settings) fewer() {
 	cfg.cold, cfg.rounds, cfg.streams = 3, 3, 1
-	cfg.lines, cfg.session, cfg.rests = 10, 10, 1
-	cfg.reads, cfg.decisions, cfg.largeBytes = 200, 500, 128<<20
-	cfg.dnsRounds, cfg.dnsSeconds, cfg.handshakes, cfg.registrations = 1, 1, 30, 50
-	cfg.users, cfg.processes, cfg.logBytes = 20, 10, 128<<20
+	cfg.session, cfg.rests, cfg.users = 10, 1, 20
+	cfg.dnsRounds, cfg.dnsSeconds, cfg.handshakes = 1, 1, 30
 }

@@ -55,7 +55,7 @@ func TestFailedPartsMeetNoTarget(t *testing.T) {
 
 // TestReasonsAreOfTargets: each reason belongs to an existing section and target.
 func TestReasonsAreOfTargets(t *testing.T) {
-	f := findings{policy: []registering{{}, {Others: 999}}, runtimes: []runtimeFindings{
+	f := findings{runtimes: []runtimeFindings{
 		{runtime: "runc", streams: programs(1)}, {runtime: "runsc", streams: programs(1)},
 	}}
 	found := map[string]bool{}

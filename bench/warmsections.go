@@ -18,18 +18,16 @@ type warmTarget struct {
 	programFloor, shellFloor, lsFloor float64
 	// ready is the time until the next command's shell has started.
 	ready time.Duration
-	// line is for the whole command line; session is how many times faster than by docker exec a
-	// session must be.
-	line    time.Duration
+	// session is how many times faster than by docker exec a session must be.
 	session float64
 }
 
 // These are the targets. A runtime that is not named has no such target.
 var warmTargets = map[string]warmTarget{
 	"runc": {docker: 20, floor: 3, program: 2 * time.Millisecond, shell: 1500 * time.Microsecond, lsFloor: 1.1,
-		ready: 10 * time.Millisecond, line: 8 * time.Millisecond, session: 10},
+		ready: 10 * time.Millisecond, session: 10},
 	"runsc": {docker: 3, floor: 1.6, programFloor: 1.25, shell: 5 * time.Millisecond, shellFloor: 0.35, lsFloor: 0.7,
-		ready: 60 * time.Millisecond, line: 12 * time.Millisecond, session: 4},
+		ready: 60 * time.Millisecond, session: 4},
 }
 
 func warmSection(f findings) section {
@@ -103,26 +101,6 @@ func warmVerdicts(runtime string, w warm, target warmTarget) (list []verdict) {
 		return append(list, within(runtime, what, ready.percentile(99), target.ready))
 	}
 	return append(list, missing(runtime, what, fmt.Sprintf("at most %g ms", inMillis(target.ready))))
-}
-
-func lineSection(f findings) section {
-	s := section{
-		title: "The command line",
-		how: fmt.Sprintf("`sandbox exec --user USER -- true` as a process, from its start to its end, beside `docker exec CONTAINER bash -c\n"+
-			"true` as a process on the same container, and `sandbox --help`, which calls nothing. They take turns in rows of ten,\n"+
-			"with %s ms between calls.", millis(rest)),
-		head: row([]string{"runtime", "command"}, percentileColumns),
-	}
-	for _, r := range f.runtimes {
-		s.rows = append(s.rows,
-			row([]string{r.runtime, "`sandbox exec`"}, percentiles(r.line.sandbox)),
-			row([]string{r.runtime, "`docker exec`"}, percentiles(r.line.docker)),
-			row([]string{r.runtime, "`sandbox --help`"}, percentiles(r.line.floor)))
-		if target, ok := warmTargets[r.runtime]; ok {
-			s.verdicts = append(s.verdicts, within(r.runtime, "p50 of `sandbox exec`", r.line.sandbox.median(), target.line))
-		}
-	}
-	return s
 }
 
 func sessionSection(f findings) section {

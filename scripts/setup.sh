@@ -9,7 +9,7 @@
 #                               systemd-analyze, promtool), and the current Docker and etcd, built for them
 #   scripts/setup.sh engine     only the current Docker for the tests
 #   scripts/setup.sh etcd       only etcd for this host of a cluster, in /usr/local/bin, unless etcd is there
-#   scripts/setup.sh bench      only the programs that benchmarks use (dnsperf, dnsmasq, haproxy, ripgrep, sqlite3, and an etcd built for them)
+#   scripts/setup.sh bench      only the programs that benchmarks use (dnsperf, dnsmasq, haproxy, ripgrep, sqlite3)
 #
 # Environment: SANDBOXD_DOCKER_SOCKET_PATH (Docker's socket, as for the service), BASE (base image of the sandbox image).
 set -euo pipefail
@@ -498,7 +498,6 @@ if [ "${1:-}" = etcd ]; then
 fi
 if [ "${1:-}" = bench ]; then
 	setup_bench_programs
-	setup_test_etcd
 	exit
 fi
 require_known_system

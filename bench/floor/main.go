@@ -7,8 +7,6 @@
 //	floor serial N PROGRAM ARG...  prints N durations in nanoseconds, one a line
 //	floor rested N PROGRAM ARG...  the same, with a rest before each
 //	floor parallel N    starts N at once and prints how long all took, in nanoseconds
-//	floor stamp         prints the time, in nanoseconds since 1970
-//	floor pipe N        prints how long a byte takes through a pipe to another process, N times
 package main
 
 import (
@@ -22,10 +20,6 @@ import (
 	"syscall"
 	"time"
 )
-
-// stay is for who prints a stamp: a process's end is work, too, which would get into the way of
-// what it printed.
-const stay = 10 * time.Millisecond
 
 // rest is as long as that of the calls with which it is compared.
 const rest = 70 * time.Millisecond
@@ -42,15 +36,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return errors.New("usage: floor serial|rested N [PROGRAM ARG...] | parallel N | stamp | pipe N")
-	}
-	if args[0] == "stamp" {
-		_, err := os.Stdout.WriteString(strconv.FormatInt(time.Now().UnixNano(), 10) + "\n")
-		time.Sleep(stay)
-		return err
-	}
-	if args[0] == "echo" {
-		return echo()
+		return errors.New("usage: floor serial|rested N [PROGRAM ARG...] | parallel N")
 	}
 	n := 1
 	if len(args) > 1 {
@@ -58,9 +44,6 @@ func run(args []string) error {
 		if n, err = strconv.Atoi(args[1]); err != nil || n < 1 {
 			return fmt.Errorf("%q is not a number of starts", args[1])
 		}
-	}
-	if args[0] == "pipe" {
-		return pipe(n)
 	}
 	program := []string{"true"}
 	if len(args) > 2 {
