@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,14 +13,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/daycare-run/sandbox/api/types"
-	"github.com/daycare-run/sandbox/internal/cgroup"
 )
 
 // creation has the times of a new user's sandbox and its first `true`, by the way in which users
 // come.
 type creation struct {
-	// one after the other, one every spacing, and all at once.
-	one, spaced, burst sample
+	// one comes after the other, and burst all at once.
+	one, burst sample
 	// dockerOne and dockerBurst are docker run --rm of the same image.
 	dockerOne, dockerBurst sample
 	// pooled and pooledBurst are users for whom a container waits.
@@ -32,20 +30,16 @@ type creation struct {
 	// frozen are first calls of users whose container is frozen; frozenShell are those of a shell's
 	// command.
 	frozen, frozenShell sample
-	// frozenTime is the processor time of a hundred frozen containers in a minute; empty if it was
-	// not measured.
-	frozenTime sample
-	// missed says why some of them were not measured.
-	missed []string
 }
 
-const (
-	// spacing is the time between users who do not wait for those before them.
-	spacing = 200 * time.Millisecond
-	// waiting is the size of the pool, where there is one, and how many of its users come at once.
-	waiting = 20
-	// readyLimit bounds the wait for containers to be ready, or frozen.
-	readyLimit = time.Minute
+// waiting is the size of the pool, where there is one, and how many of its users come at once.
+const waiting = 20
+
+// poolSettings are the settings of a service in which containers wait for new users, and
+// frozenSettings those of one that soon freezes containers.
+var (
+	poolSettings   = []string{fmt.Sprintf("SANDBOXD_POOL_SIZE=%d", waiting), fmt.Sprintf("SANDBOXD_POOL_MAX=%d", waiting)}
+	frozenSettings = []string{"SANDBOXD_IDLE_FREEZE_AFTER=1s", "SANDBOXD_POOL_SIZE=0"}
 )
 
 // measureCreation needs a service without a pool.
@@ -54,43 +48,34 @@ func (s *service) measureCreation(ctx context.Context, c *creation) error {
 	if err != nil {
 		return err
 	}
+	run := func(int) (time.Duration, error) { return s.dockerRun(ctx, t) }
 	n := s.settings.users
 	for _, shape := range []struct {
-		name  string
-		into  *sample
-		space time.Duration
-	}{{"one", &c.one, -1}, {"spaced", &c.spaced, spacing}, {"burst", &c.burst, 0}} {
-		one := func(i int) (time.Duration, error) { return s.newUser(ctx, fmt.Sprintf("%s-%d", shape.name, i)) }
-		if err := come(ctx, n, shape.space, one, shape.into); err != nil {
-			return err
-		}
-		if err := s.dropUsers(ctx); err != nil {
+		into   *sample
+		n      int
+		atOnce bool
+		one    func(i int) (time.Duration, error)
+	}{
+		{&c.one, n, false, func(i int) (time.Duration, error) { return s.newUser(ctx, fmt.Sprint("one-", i)) }},
+		{&c.burst, n, true, func(i int) (time.Duration, error) { return s.newUser(ctx, fmt.Sprint("burst-", i)) }},
+		{&c.dockerOne, min(n, waiting), false, run},
+		{&c.dockerBurst, min(n, waiting), true, run},
+	} {
+		if err := errors.Join(come(shape.n, shape.atOnce, shape.one, shape.into), s.dropUsers(ctx)); err != nil {
 			return err
 		}
 	}
-	run := func(int) (time.Duration, error) { return s.dockerRun(ctx, t, true) }
-	if err := come(ctx, min(n, waiting), -1, run, &c.dockerOne); err != nil {
-		return err
-	}
-	return come(ctx, min(n, waiting), 0, run, &c.dockerBurst)
+	return nil
 }
 
-// come runs one n times, space apart. If space is below 0, each run waits for the one before.
-func come(ctx context.Context, n int, space time.Duration, one func(int) (time.Duration, error), into *sample) error {
+// come runs one n times, all at once or one after the other.
+func come(n int, atOnce bool, one func(i int) (time.Duration, error), into *sample) error {
 	var mu sync.Mutex
 	var all errgroup.Group
-	if space < 0 {
+	if !atOnce {
 		all.SetLimit(1)
 	}
-	begun := time.Now()
 	for i := range n {
-		if space > 0 {
-			select {
-			case <-time.After(time.Until(begun.Add(time.Duration(i) * space))):
-			case <-ctx.Done():
-				return errors.Join(ctx.Err(), all.Wait())
-			}
-		}
 		all.Go(func() error {
 			took, err := one(i)
 			mu.Lock()
@@ -103,12 +88,13 @@ func come(ctx context.Context, n int, space time.Duration, one func(int) (time.D
 
 // newUser registers a sandbox for a user who has never been seen, and runs `true` in it.
 func (s *service) newUser(ctx context.Context, user string) (time.Duration, error) {
-	begun := time.Now()
-	if err := s.register(ctx, user); err != nil {
-		return 0, err
-	}
-	_, err := s.exec(ctx, user, "true")
-	return time.Since(begun), err
+	return timed(func() error {
+		if err := s.register(ctx, user); err != nil {
+			return err
+		}
+		_, err := s.exec(ctx, user, "true")
+		return err
+	})
 }
 
 // dropUsers removes all containers of the service but the warm one.
@@ -133,57 +119,22 @@ func (s *service) dropUsers(ctx context.Context) error {
 	})
 }
 
-// measureCreations uses a new service for each measurement. A failure is noted: the service may be
-// older than pools or frozen containers.
-func (l *lab) measureCreations(ctx context.Context, found *runtimeFindings) error {
-	c := &found.creation
-	var without []string
-	for _, kind := range []struct {
-		name     string
-		settings func() []string
-		run      func(*service) error
-	}{
-		{"create-pool", func() []string { return poolSettings }, func(s *service) error { return s.measurePooled(ctx, c) }},
-		{"create-frozen", func() []string { return append(frozenSettings, without...) }, func(s *service) error { return s.measureFrozen(ctx, c) }},
-		{"create-refill", func() []string { return nil }, func(s *service) error { return s.measureRefilling(ctx, c) }},
-		{"create", func() []string { return without }, func(s *service) error { return s.measureCreation(ctx, c) }},
-	} {
-		err := l.withService(ctx, found.runtime, kind.name, kind.settings(), kind.run)
-		if kind.name == "create-pool" && (err == nil || !strings.Contains(err.Error(), "SANDBOXD_POOL_SIZE")) {
-			without = []string{"SANDBOXD_POOL_SIZE=0"}
-		}
-		switch {
-		case err == nil:
-		case ctx.Err() != nil || errors.Is(err, errLeft) || kind.name == "create":
-			return err
-		default:
-			l.say("FAILED: %v", err)
-			c.missed = append(c.missed, fmt.Sprintf("%s: %v", kind.name, err))
-		}
-	}
-	return nil
-}
-
-// poolSettings are the settings of a service in which containers wait for new users.
-var poolSettings = []string{fmt.Sprintf("SANDBOXD_POOL_SIZE=%d", waiting), fmt.Sprintf("SANDBOXD_POOL_MAX=%d", waiting)}
-
 // measurePooled needs a service with a pool of that size.
 func (s *service) measurePooled(ctx context.Context, c *creation) error {
 	if _, err := s.newUser(ctx, "first"); err != nil { // so that the service knows which calls come
 		return err
 	}
-	full := func() (bool, error) { n, err := s.pooled(ctx); return n >= waiting, err }
-	n := min(s.settings.users, waiting)
-	for round := range 2 {
+	for _, shape := range []struct {
+		into   *sample
+		name   string
+		atOnce bool
+	}{{&c.pooled, "pooled", false}, {&c.pooledBurst, "pooled-burst", true}} {
+		full := func() (bool, error) { n, err := s.pooled(ctx); return n >= waiting, err }
 		if err := s.await(ctx, "a full pool", full); err != nil {
 			return err
 		}
-		into, space := &c.pooled, time.Duration(-1)
-		if round == 1 {
-			into, space = &c.pooledBurst, 0
-		}
-		err := come(ctx, n, space, func(i int) (time.Duration, error) { return s.newUser(ctx, fmt.Sprintf("pooled-%d-%d", round, i)) }, into)
-		if err != nil {
+		one := func(i int) (time.Duration, error) { return s.newUser(ctx, fmt.Sprintf("%s-%d", shape.name, i)) }
+		if err := come(min(s.settings.users, waiting), shape.atOnce, one, shape.into); err != nil {
 			return err
 		}
 	}
@@ -201,107 +152,114 @@ func (s *service) pooled(ctx context.Context) (n int, err error) {
 	return n, err
 }
 
-// frozenSettings are the settings of a service that soon freezes containers.
-var frozenSettings = []string{"SANDBOXD_IDLE_FREEZE_AFTER=1s"}
-
-// measureFrozen needs a service that freezes idle containers.
+// measureFrozen makes calls of users, and calls again when their containers are frozen. It needs a
+// service that freezes idle containers.
 func (s *service) measureFrozen(ctx context.Context, c *creation) error {
+	n := max(s.settings.users/5, 2)
 	for _, way := range []struct {
 		user string
 		call types.Exec
 		into *sample
 	}{{"frozen", types.Exec{Argv: []string{"true"}}, &c.frozen}, {"frozen-shell", types.Exec{Command: "true"}, &c.frozenShell}} {
-		if err := s.measureFrozenUsers(ctx, way.user, way.call, way.into); err != nil {
+		name := func(i int) string { return fmt.Sprintf("%s-%d", way.user, i) }
+		for i := range n {
+			if err := s.register(ctx, name(i)); err != nil {
+				return err
+			}
+			if _, err := s.call(ctx, name(i), way.call); err != nil {
+				return err
+			}
+		}
+		if err := s.awaitFrozen(ctx, n); err != nil {
+			return err
+		}
+		thaw := func(i int) (time.Duration, error) {
+			return timed(func() error {
+				out, err := s.call(ctx, name(i), way.call)
+				if err == nil && out.Cold {
+					err = errors.New("a frozen container was recreated")
+				}
+				return err
+			})
+		}
+		if err := come(n, false, thaw, way.into); err != nil {
 			return err
 		}
 	}
-	return s.measureFrozenTime(ctx, c)
-}
-
-// frozenFor is how long frozen containers' time is counted: Go's collector runs every two minutes
-// by itself.
-const frozenFor = 2 * time.Minute
-
-// measureFrozenTime counts from the moment when all users' containers are frozen.
-func (s *service) measureFrozenTime(ctx context.Context, c *creation) error {
-	frozen, err := s.awaitFrozen(ctx, 1)
-	if err != nil {
-		return err
-	}
-	spent := func() (sum time.Duration, err error) {
-		for _, one := range frozen {
-			found, err := s.docker.ContainerInspect(ctx, one.Name)
-			if err != nil {
-				return 0, err
-			}
-			usage, err := cgroup.ThisHost().Usage(found.ID)
-			if err != nil {
-				return 0, err
-			}
-			sum += usage.CPU
-		}
-		return sum, nil
-	}
-	before, err := spent()
-	if err != nil {
-		return err
-	}
-	select {
-	case <-time.After(frozenFor):
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	after, err := spent()
-	c.frozenTime = sample{(after - before) * 100 / time.Duration(len(frozen)) * time.Minute / frozenFor}
-	return err
+	return nil
 }
 
 // awaitFrozen waits until at least n containers exist and all but the warm one are frozen.
-func (s *service) awaitFrozen(ctx context.Context, n int) (frozen []types.Container, err error) {
-	return frozen, s.await(ctx, "frozen containers", func() (bool, error) {
+func (s *service) awaitFrozen(ctx context.Context, n int) error {
+	return s.await(ctx, "frozen containers", func() (bool, error) {
 		list, err := s.api.Containers(ctx)
-		frozen = slices.DeleteFunc(slices.Clone(list), func(c types.Container) bool { return c.State != "frozen" || c.UserID == boxID })
-		return len(frozen) >= n && len(frozen) == len(list)-1, err
+		awake := func(c types.Container) bool { return c.State != "frozen" && c.UserID != boxID }
+		return len(list) > n && !slices.ContainsFunc(list, awake), err
 	})
 }
 
-// measureFrozenUsers makes calls of users, and calls again when their containers are frozen.
-func (s *service) measureFrozenUsers(ctx context.Context, user string, call types.Exec, into *sample) error {
-	n := max(s.settings.users/5, 2)
-	name := func(i int) string { return fmt.Sprintf("%s-%d", user, i) }
-	for i := range n {
-		if err := s.register(ctx, name(i)); err != nil {
-			return err
-		}
-		if _, err := s.call(ctx, name(i), call); err != nil {
-			return err
-		}
-	}
-	if _, err := s.awaitFrozen(ctx, n); err != nil {
-		return err
-	}
-	return come(ctx, n, -1, func(i int) (time.Duration, error) {
-		begun := time.Now()
-		out, err := s.call(ctx, name(i), call)
-		if out.Cold {
-			err = errors.New("a frozen container was recreated")
-		}
-		return time.Since(begun), err
-	}, into)
+// createTarget has the targets under one runtime. 0 means no target.
+type createTarget struct {
+	// pooled and pooledP99 are for users who come one after the other and find a container, and
+	// pooledBurst is the median of those who come at once. frozen is for frozen containers.
+	pooled, pooledP99, pooledBurst, frozen time.Duration
+	// last is for the last of all users who come at once.
+	last time.Duration
 }
 
-// await polls until the condition holds.
-func (s *service) await(ctx context.Context, what string, is func() (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, readyLimit)
-	defer cancel()
-	for {
-		if ok, err := is(); ok || err != nil {
-			return err
-		}
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("waited for %s: %w", what, ctx.Err())
-		}
+var createTargets = map[string]createTarget{
+	"runc":  {pooled: 15 * time.Millisecond, pooledP99: 40 * time.Millisecond, frozen: 18 * time.Millisecond},
+	"runsc": {pooled: 30 * time.Millisecond, pooledP99: 60 * time.Millisecond, pooledBurst: 150 * time.Millisecond, frozen: 25 * time.Millisecond, last: 21300 * time.Millisecond},
+}
+
+// These are the targets under every runtime: the median of a burst relative to its last, and a first
+// call beside a refill relative to one without a pool.
+const (
+	burstOrderTarget = 0.6
+	refillingTarget  = 1.05
+)
+
+func createSection(f findings) section {
+	s := section{
+		title: "Create and first command",
+		how: fmt.Sprintf("The PUT of a sandbox and the first exec of `true` of a user who has never been seen, until the answer is decoded. %d\n"+
+			"users come one after the other, and all at once; their containers stay until all have come. docker run is `docker run\n"+
+			"--rm`, as in \"Cold exec\". A pool has %d containers that wait. A frozen user's container has been idle for\n"+
+			"`idle.freezeAfter`. Other first calls have `denyRead`, for which no pool has containers. They come by turns without a\n"+
+			"pool and at any moment of a pool's being filled.", f.settings.users, waiting),
+		head: timesHead("runtime", "users"),
 	}
+	for _, r := range f.runtimes {
+		c := r.creation
+		s.times(c.one, r.runtime, "one after the other")
+		s.times(c.burst, r.runtime, "all at once")
+		s.times(c.dockerOne, r.runtime, "docker run, one after the other")
+		s.times(c.dockerBurst, r.runtime, "docker run, at once")
+		s.times(c.pooled, r.runtime, "one after the other, a pool")
+		s.times(c.pooledBurst, r.runtime, "at once, a pool")
+		s.times(c.frozen, r.runtime, "frozen, first `true`")
+		s.times(c.frozenShell, r.runtime, "frozen, first shell `true`")
+		s.times(c.alone, r.runtime, "another first call, no pool")
+		s.times(c.refilling, r.runtime, "another first call, a pool that is refilled")
+		target, last := createTargets[r.runtime], c.burst.percentile(100)
+		for _, t := range []struct {
+			what            string
+			measured, limit time.Duration
+		}{
+			{"all at once: the last", last, target.last},
+			{"a pool, one after the other: p50", c.pooled.median(), target.pooled},
+			{"a pool, one after the other: p99", c.pooled.percentile(99), target.pooledP99},
+			{"a pool, at once: p50", c.pooledBurst.median(), target.pooledBurst},
+			{"frozen: p50 of the first `true`", c.frozen.median(), target.frozen},
+			{"frozen: p50 of the first shell `true`", c.frozenShell.median(), target.frozen},
+		} {
+			if t.limit > 0 {
+				s.judge(atMost(r.runtime, t.what, t.measured, t.limit, ms))
+			}
+		}
+		s.judge(
+			atMost(r.runtime, "all at once: median ÷ last", ratio(c.burst.median(), last), burstOrderTarget, times),
+			atMost(r.runtime, "p50 of a cold start beside a refill ÷ without a pool", ratio(c.refilling.median(), c.alone.median()), refillingTarget, times))
+	}
+	return s
 }

@@ -69,43 +69,49 @@ func connect(ctx context.Context, runtimes []string) (_ *client.Client, err erro
 	return docker, nil
 }
 
-// dockerExec does a `docker exec` that must succeed. It returns the number of bytes on stdout.
-func (s *service) dockerExec(ctx context.Context, argv ...string) (int64, error) {
-	counted := &counter{to: io.Discard}
-	code, err := s.dockerExecTo(ctx, counted, argv...)
-	if err == nil && code != 0 {
-		err = fmt.Errorf("docker exec: %s exited with %d", argv[0], code)
-	}
-	return counted.n, err
-}
-
-// dockerExecTo does what `docker exec` does: create, attach, read to the end, and ask for the exit
-// code. The command runs as the sandbox's user.
-func (s *service) dockerExecTo(ctx context.Context, stdout io.Writer, argv ...string) (int, error) {
+// dockerExec does what `docker exec` does: create, attach, read to the end, and ask for the exit
+// code. The command runs as the sandbox's user. printed is how many bytes came.
+func (s *service) dockerExec(ctx context.Context, argv ...string) (code int, printed int64, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("docker exec: %w", err)
+		}
+	}()
 	created, err := s.docker.ContainerExecCreate(ctx, s.container, container.ExecOptions{
 		Cmd: argv, AttachStdout: true, AttachStderr: true, User: s.owner,
 	})
 	if err != nil {
-		return 0, fmt.Errorf("docker exec: %w", err)
+		return 0, 0, err
 	}
 	attached, err := s.docker.ContainerExecAttach(ctx, created.ID, container.ExecAttachOptions{})
 	if err != nil {
-		return 0, fmt.Errorf("docker exec: %w", err)
+		return 0, 0, err
 	}
 	defer attached.Close()
 	defer context.AfterFunc(ctx, attached.Close)()
-	if _, err := stdcopy.StdCopy(stdout, io.Discard, attached.Reader); err != nil {
-		return 0, fmt.Errorf("docker exec: %w", err)
+	if printed, err = stdcopy.StdCopy(io.Discard, io.Discard, attached.Reader); err != nil {
+		return 0, 0, err
 	}
 	for {
 		state, err := s.docker.ContainerExecInspect(ctx, created.ID)
 		if err != nil {
-			return 0, fmt.Errorf("docker exec: %w", err)
+			return 0, 0, err
 		}
 		if !state.Running { // Docker closes the stream a moment before it notes the end
-			return state.ExitCode, nil
+			return state.ExitCode, printed, nil
 		}
 	}
+}
+
+// timeDockerExec times a `docker exec` that has to exit with a code.
+func (s *service) timeDockerExec(ctx context.Context, want int, argv ...string) (time.Duration, error) {
+	return timed(func() error {
+		code, _, err := s.dockerExec(ctx, argv...)
+		if err == nil && code != want {
+			err = fmt.Errorf("docker exec: %q exited with %d, not with %d", argv, code, want)
+		}
+		return err
+	})
 }
 
 // twin is a container that differs from the sandbox's only in the program that it runs.
@@ -126,45 +132,48 @@ func (s *service) twin(ctx context.Context, argv ...string) (twin, error) {
 	return t, nil
 }
 
-// dockerRun does what `docker run` does, with or without --rm: create, attach, wait in the
-// background, start, read to the end. It returns the time until the container has exited and, with
-// rm, has been removed. Without rm it removes the container afterwards.
-func (s *service) dockerRun(ctx context.Context, t twin, rm bool) (_ time.Duration, err error) {
-	t.host.AutoRemove = rm
-	condition := container.WaitConditionNextExit
-	if rm {
-		condition = container.WaitConditionRemoved
-	}
-	begun := time.Now()
-	// Not cancelled half-way: Docker might still make the container after our last look.
+// create makes a twin. It is not cancelled half-way: Docker might still make the container after
+// our last look.
+func (s *service) create(ctx context.Context, t twin) (id string, err error) {
 	created, err := s.docker.ContainerCreate(context.WithoutCancel(ctx), &t.config, &t.host, nil, nil, "")
+	return created.ID, err
+}
+
+// dockerRun does what `docker run --rm` does: create, attach, wait in the background, start, read
+// to the end. It returns the time until the container has exited and is removed.
+func (s *service) dockerRun(ctx context.Context, t twin) (_ time.Duration, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("docker run: %w", err)
+		}
+	}()
+	t.host.AutoRemove = true
+	begun := time.Now()
+	id, err := s.create(ctx, t)
 	if err != nil {
-		return 0, fmt.Errorf("docker run: %w", err)
+		return 0, err
 	}
-	if !rm {
-		defer func() { err = errors.Join(err, s.remove(created.ID)) }()
-	}
-	attached, err := s.docker.ContainerAttach(ctx, created.ID, container.AttachOptions{Stream: true, Stdout: true, Stderr: true})
+	attached, err := s.docker.ContainerAttach(ctx, id, container.AttachOptions{Stream: true, Stdout: true, Stderr: true})
 	if err != nil {
-		return 0, fmt.Errorf("docker run: %w", err)
+		return 0, err
 	}
 	defer attached.Close()
 	defer context.AfterFunc(ctx, attached.Close)()
-	ended, failed := s.docker.ContainerWait(ctx, created.ID, condition)
-	if err := s.docker.ContainerStart(ctx, created.ID, container.StartOptions{}); err != nil {
-		return 0, fmt.Errorf("docker run: %w", err)
+	ended, failed := s.docker.ContainerWait(ctx, id, container.WaitConditionRemoved)
+	if err := s.docker.ContainerStart(ctx, id, container.StartOptions{}); err != nil {
+		return 0, err
 	}
 	if _, err := stdcopy.StdCopy(io.Discard, io.Discard, attached.Reader); err != nil {
-		return 0, fmt.Errorf("docker run: %w", err)
+		return 0, err
 	}
 	select {
 	case end := <-ended:
 		if end.StatusCode != 0 {
-			return 0, fmt.Errorf("docker run: %s exited with %d", t.config.Cmd[0], end.StatusCode)
+			return 0, fmt.Errorf("%s exited with %d", t.config.Cmd[0], end.StatusCode)
 		}
 		return time.Since(begun), nil
 	case err := <-failed:
-		return 0, fmt.Errorf("docker run: %w", err)
+		return 0, err
 	}
 }
 
@@ -181,13 +190,41 @@ func forceRemove(ctx context.Context, docker *client.Client, id string) error {
 	return docker.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
 }
 
-// removeAll removes the containers with a label. It repeats until it has found none twice in a row,
-// because Docker may be making or removing one.
-func removeAll(ctx context.Context, docker *client.Client, label string) error {
+// removeLabelled removes the containers with a label, and then the volumes and networks with it,
+// which no container has any more.
+func removeLabelled(ctx context.Context, docker *client.Client, label string) error {
+	labelled := filters.NewArgs(filters.Arg("label", label))
+	if err := removeContainers(ctx, docker, labelled); err != nil {
+		return fmt.Errorf("cannot remove the containers with the label %s: %w", label, err)
+	}
+	volumes, err := docker.VolumeList(ctx, volume.ListOptions{Filters: labelled})
+	if err != nil {
+		return fmt.Errorf("cannot remove the volumes with the label %s: %w", label, err)
+	}
+	for _, v := range volumes.Volumes {
+		if err := docker.VolumeRemove(ctx, v.Name, false); err != nil && !cerrdefs.IsNotFound(err) {
+			return fmt.Errorf("cannot remove the volume %s: %w", v.Name, err)
+		}
+	}
+	networks, err := docker.NetworkList(ctx, network.ListOptions{Filters: labelled})
+	if err != nil {
+		return fmt.Errorf("cannot remove the networks with the label %s: %w", label, err)
+	}
+	for _, n := range networks {
+		if err := docker.NetworkRemove(ctx, n.ID); err != nil && !cerrdefs.IsNotFound(err) {
+			return fmt.Errorf("cannot remove the network %s: %w", n.Name, err)
+		}
+	}
+	return nil
+}
+
+// removeContainers repeats until it has found none twice in a row, because Docker may be making or
+// removing one.
+func removeContainers(ctx context.Context, docker *client.Client, which filters.Args) error {
 	for empty := 0; empty < 2; {
-		list, err := docker.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", label))})
+		list, err := docker.ContainerList(ctx, container.ListOptions{All: true, Filters: which})
 		if err != nil {
-			return fmt.Errorf("cannot remove the containers with the label %s: %w", label, err)
+			return err
 		}
 		var removing errgroup.Group
 		removing.SetLimit(removedAtOnce)
@@ -195,7 +232,7 @@ func removeAll(ctx context.Context, docker *client.Client, label string) error {
 			removing.Go(func() error {
 				err := forceRemove(ctx, docker, c.ID)
 				if err != nil && !cerrdefs.IsNotFound(err) && !cerrdefs.IsConflict(err) {
-					return fmt.Errorf("cannot remove container %.12s: %w", c.ID, err)
+					return err
 				}
 				return nil
 			})
@@ -208,34 +245,6 @@ func removeAll(ctx context.Context, docker *client.Client, label string) error {
 			empty = 0
 		}
 		time.Sleep(200 * time.Millisecond)
-	}
-	return nil
-}
-
-// removeVolumes removes the volumes with a label, which no container has any more.
-func removeVolumes(ctx context.Context, docker *client.Client, label string) error {
-	found, err := docker.VolumeList(ctx, volume.ListOptions{Filters: filters.NewArgs(filters.Arg("label", label))})
-	if err != nil {
-		return fmt.Errorf("cannot remove the volumes with the label %s: %w", label, err)
-	}
-	for _, v := range found.Volumes {
-		if err := docker.VolumeRemove(ctx, v.Name, false); err != nil && !cerrdefs.IsNotFound(err) {
-			return fmt.Errorf("cannot remove the volume %s: %w", v.Name, err)
-		}
-	}
-	return nil
-}
-
-// removeNetworks removes the networks with a label, which no container is on any more.
-func removeNetworks(ctx context.Context, docker *client.Client, label string) error {
-	found, err := docker.NetworkList(ctx, network.ListOptions{Filters: filters.NewArgs(filters.Arg("label", label))})
-	if err != nil {
-		return fmt.Errorf("cannot remove the networks with the label %s: %w", label, err)
-	}
-	for _, n := range found {
-		if err := docker.NetworkRemove(ctx, n.ID); err != nil && !cerrdefs.IsNotFound(err) {
-			return fmt.Errorf("cannot remove the network %s: %w", n.Name, err)
-		}
 	}
 	return nil
 }

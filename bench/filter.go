@@ -2,10 +2,10 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
-	"io"
-	"net"
 	"net/netip"
+	"os"
 	"sync"
 
 	"github.com/miekg/dns"
@@ -16,27 +16,52 @@ import (
 	"github.com/daycare-run/sandbox/internal/policy"
 )
 
+// filterWord is the argument that makes this program the DNS filter: its processor time is counted,
+// so it is a process of its own. A filterPlan in JSON follows.
+const filterWord = "run-filter"
+
 // filterPlan is a DNS filter to run.
 type filterPlan struct {
-	Listen, Upstream string
-	Public           netip.Prefix
+	Listen   netip.AddrPort
+	Upstream string
+	Public   netip.Prefix
 	// Clients is how many clients are registered, from the address Asker on, each with all Names.
 	Asker   netip.Addr
 	Clients int
 	Names   []string
 }
 
+// startFilter starts a filter whose clients may have all names.
+func (l *lab) startFilter(ctx context.Context, names []string) (*peer, error) {
+	addr, err := freePort(dnsFilterAddr)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := json.Marshal(filterPlan{
+		Listen: addr, Upstream: l.world.DNSServers()[0].String(), Public: worldPublic,
+		Asker: dnsAsker, Clients: dnsClients, Names: names,
+	})
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return l.startPeer(ctx, "filter", addr, self, filterWord, string(plan))
+}
+
 // runFilter runs a DNS filter as the service does, with a log of decisions, until the context ends.
-func runFilter(ctx context.Context, text string, stdout io.Writer) error {
+func runFilter(ctx context.Context, text string) error {
 	var plan filterPlan
-	if err := readPlan(text, &plan); err != nil {
-		return err
+	if err := json.Unmarshal([]byte(text), &plan); err != nil {
+		return fmt.Errorf("cannot read which filter to run: %w", err)
 	}
 	known, err := plan.register()
 	if err != nil {
 		return err
 	}
-	bound, err := dnsfilter.Listen(ctx, netip.MustParseAddrPort(plan.Listen))
+	bound, err := dnsfilter.Listen(ctx, plan.Listen)
 	if err != nil {
 		return err
 	}
@@ -55,23 +80,18 @@ func runFilter(ctx context.Context, text string, stdout io.Writer) error {
 	if err := server.Start(ctx); err != nil {
 		return err
 	}
-	if err := answer(stdout, bound.TCP.Addr().(*net.TCPAddr).AddrPort()); err != nil {
-		return err
-	}
 	<-ctx.Done()
 	return server.Shutdown(context.WithoutCancel(ctx))
 }
 
-const profileName = "isolated"
-
 // register makes all clients.
 func (plan filterPlan) register() (*clients, error) {
+	domains, err := policy.ParseDomains(plan.Names)
+	if err != nil {
+		return nil, err
+	}
 	known := &clients{byAddr: map[netip.Addr]*dnsfilter.Client{}}
 	for i, addr := 0, plan.Asker; i < plan.Clients; i, addr = i+1, addr.Next() {
-		domains, err := policy.ParseDomains(plan.Names)
-		if err != nil {
-			return nil, err
-		}
 		known.byAddr[addr] = &dnsfilter.Client{ID: fmt.Sprintf("container-%04d", i), User: fmt.Sprintf("user-%04d", i), Allows: domains.Allows}
 	}
 	return known, nil

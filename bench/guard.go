@@ -3,70 +3,34 @@ package main
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
-	"strconv"
-	"strings"
+	"path/filepath"
 	"time"
-
-	"github.com/daycare-run/sandbox/api/types"
 )
 
 // guarded compares the guard with the direct way and with another proxy.
-type guarded struct {
-	guard, direct, proxy connections
-	// idle and sockets are how many connections a program had open, and how many more sockets
-	// sandboxd had then; before and during are its resident memory, in bytes.
-	idle, sockets  int
-	before, during int64
-}
+type guarded struct{ guard, direct, haproxy connections }
 
-// connections has the measurements of one way.
+// connections has the measurements of one way to the origin.
 type connections struct {
-	streams speeds // of downloads over TLS
-	// connect is the time of a TCP connection, secure that of the connection and the TLS handshake.
-	connect, secure sample
-	// busy is the processor time of the process in the way while the connections are made. For the
-	// direct way it is that of sandboxd, which only has the calls.
-	busy time.Duration
+	streams sample // the times of downloads over TLS
+	secure  sample // the times of a TCP connection and its TLS handshake
+	// processor is what the process in the way ran for one connection, by rows. For the direct way
+	// that is sandboxd, which only has the calls.
+	processor sample
 }
 
-// each returns the processor time of one connection.
-func (c connections) each() time.Duration {
-	// Each row has some connections that are not counted.
-	made := len(c.secure) / rowLength * (rowLength + handshakesBefore)
-	return c.busy / time.Duration(max(made, 1))
-}
+const (
+	// handshakesBefore is how many connections a program makes before the first that is counted.
+	handshakesBefore = 2
+	// proxyNumber is the address of the test internet at which HAProxy listens.
+	proxyNumber = 30
 
-// way is how a program inside gets to the origin.
-type way struct {
-	domains []string
-	addr    netip.Addr // to connect to
-	process int        // whose processor time is counted
-	found   *connections
-}
-
-// measureConnections measures streams and then handshakes; the ways take turns.
-func (s *service) measureConnections(ctx context.Context, found *guarded) (err error) {
-	p, err := s.startProxy(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, p.stop()) }()
-	origin := s.world.Addr(originNumber)
-	sandboxd := s.process.Process.Pid
-	ways := []way{
-		{byName, origin, sandboxd, &found.guard},
-		{anywhere, origin, sandboxd, &found.direct},
-		{anywhere, p.addr, p.process.Process.Pid, &found.proxy},
-	}
-	if err := s.measureGuardStreams(ctx, ways); err != nil {
-		return err
-	}
-	return s.measureHandshakes(ctx, ways)
-}
+	guardStreamTarget    = 0.9
+	guardHandshakeTarget = 500 * time.Microsecond
+)
 
 // Two streams of one way differ by a third, so there are more of them, each of them shorter.
 
@@ -74,91 +38,141 @@ func guardRounds(cfg settings) int { return 8 * cfg.streams }
 
 func guardStream(cfg settings) int64 { return cfg.streamBytes / 4 }
 
-// measureGuardStreams measures the ways by turns; each round begins with another one.
-func (s *service) measureGuardStreams(ctx context.Context, ways []way) error {
-	rounds := guardRounds(s.settings)
-	for round := range rounds {
-		for i := range ways {
-			way := ways[(round+i)%len(ways)]
-			speed, err := s.download(ctx, way, guardStream(s.settings))
-			if err != nil {
-				return err
-			}
-			way.found.streams = append(way.found.streams, speed)
-		}
-		s.say("%s: a stream over TLS, round %d of %d: %s MB/s, past the guard %s MB/s, by haproxy %s MB/s", s.runtime, round+1, rounds,
-			megabytes(ways[0].found.streams[round]), megabytes(ways[1].found.streams[round]), megabytes(ways[2].found.streams[round]))
-	}
-	return nil
+// route is how a program inside gets to the origin.
+type route struct {
+	domains []string   // of the call
+	addr    netip.Addr // to connect to
+	pid     int        // of the process in the way
+	found   *connections
 }
 
-// download returns the speed at which curl inside gets bytes over one TLS connection, from the
+func (s *service) measureGuard(ctx context.Context, found *guarded) error {
+	haproxy, err := s.startHAProxy(ctx)
+	if err != nil {
+		return err
+	}
+	defer haproxy.stop()
+	if err := os.WriteFile(s.inHome("handshakes.py"), handshakesScript, 0o644); err != nil {
+		return err
+	}
+	origin, sandboxd := s.world.Addr(originNumber), s.process.Process.Pid
+	var streams, handshakes []way
+	for _, r := range []route{
+		{byName, origin, sandboxd, &found.guard},
+		{anywhere, origin, sandboxd, &found.direct},
+		{anywhere, haproxy.addr.Addr(), haproxy.pid(), &found.haproxy},
+	} {
+		streams = append(streams, once(&r.found.streams, func() (time.Duration, error) { return s.download(ctx, r) }))
+		handshakes = append(handshakes, way{&r.found.secure, func() (sample, error) { return s.handshakes(ctx, r) }})
+	}
+	if err := byTurns(guardRounds(s.settings), 0, streams...); err != nil {
+		return err
+	}
+	return byTurns(s.settings.handshakes/rowLength, 0, handshakes...)
+}
+
+// haproxySettings is a format for an address, a name and an origin.
+const haproxySettings = `global
+	maxconn 4096
+defaults
+	mode tcp
+	option splice-auto
+	timeout connect 10s
+	timeout client 1m
+	timeout server 1m
+frontend tls
+	bind %[1]s
+	tcp-request inspect-delay 5s
+	tcp-request content reject unless { req.ssl_hello_type 1 }
+	tcp-request content reject unless { req.ssl_sni -i %[2]s }
+	default_backend origin
+backend origin
+	server origin %[3]s:443
+`
+
+// startHAProxy starts a HAProxy that reads the name in a TLS greeting, connects to the origin and
+// splices, as the guard does. It is in the test internet, where a program reaches it past the guard.
+// So what it adds to a direct connection is what a proxy other than the guard would add.
+func (l *lab) startHAProxy(ctx context.Context) (*peer, error) {
+	addr := netip.AddrPortFrom(l.world.Addr(proxyNumber), 443)
+	settings := filepath.Join(l.dir, "haproxy.cfg")
+	if err := os.WriteFile(settings, fmt.Appendf(nil, haproxySettings, addr, originName, l.world.Addr(originNumber)), 0o600); err != nil {
+		return nil, err
+	}
+	return l.startPeer(ctx, "haproxy", addr, "ip", "netns", "exec", worldName, "haproxy", "-db", "-f", settings)
+}
+
+// download returns how long curl inside takes to get a stream over one TLS connection, from the
 // first byte on.
-func (s *service) download(ctx context.Context, way way, bytes int64) (float64, error) {
-	out, err := s.reach(ctx, way.domains, "curl", "-sS", "--http1.1", "--resolve", fmt.Sprintf("%s:443:%s", originName, way.addr), "--cacert", "/home/"+caFile, "-o", "/dev/null",
+func (s *service) download(ctx context.Context, r route) (time.Duration, error) {
+	bytes := guardStream(s.settings)
+	out, err := s.reach(ctx, r.domains, "curl", "-sS", "--http1.1", "--resolve", fmt.Sprintf("%s:443:%s", originName, r.addr), "--cacert", "/home/"+caFile, "-o", "/dev/null",
 		"-w", "%{size_download} %{time_starttransfer} %{time_total}", fmt.Sprintf("https://%s/bytes?n=%d", originName, bytes))
 	if err != nil {
 		return 0, err
 	}
 	var n int64
-	var first, all float64
+	var first, all float64 // seconds
 	if _, err := fmt.Sscan(out.Stdout, &n, &first, &all); err != nil || n != bytes || all <= first {
 		return 0, fmt.Errorf("curl printed %q for %d bytes", out.Stdout, bytes)
 	}
-	return float64(n) / (all - first), nil
+	return time.Duration((all - first) * float64(time.Second)), nil
 }
-
-// handshakesBefore is how many connections a program makes before the first that is counted.
-const handshakesBefore = 2
 
 //go:embed handshakes.py
 var handshakesScript []byte
 
-// measureHandshakes measures the ways by turns, in rows of one call each.
-func (s *service) measureHandshakes(ctx context.Context, ways []way) error {
-	if err := os.WriteFile(s.inHome("handshakes.py"), handshakesScript, 0o644); err != nil {
-		return err
+// handshakes makes a row of connections.
+func (s *service) handshakes(ctx context.Context, r route) (sample, error) {
+	before, err := processorTime(r.pid)
+	if err != nil {
+		return nil, err
 	}
-	for turn := 0; len(ways[0].found.secure) < s.settings.handshakes; turn++ {
-		for i := range ways {
-			way := ways[(turn+i)%len(ways)]
-			before, err := threadTime(way.process)
-			if err != nil {
-				return err
-			}
-			out, err := s.reach(ctx, way.domains, "python3", "/home/handshakes.py", way.addr.String(), originName, "/home/"+caFile, fmt.Sprint(handshakesBefore), fmt.Sprint(rowLength))
-			if err != nil {
-				return err
-			}
-			after, err := threadTime(way.process)
-			if err != nil {
-				return err
-			}
-			way.found.busy += after - before
-			if err := readHandshakes(out, &way.found.connect, &way.found.secure); err != nil {
-				return err
-			}
-		}
+	row, err := s.printed(ctx, outgoing(r.domains, "python3", "/home/handshakes.py", r.addr.String(), originName, "/home/"+caFile, fmt.Sprint(handshakesBefore), fmt.Sprint(rowLength)))
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	if len(row) != rowLength {
+		return nil, fmt.Errorf("%d times of connections were printed, not %d", len(row), rowLength)
+	}
+	after, err := processorTime(r.pid)
+	r.found.processor = append(r.found.processor, (after-before)/(handshakesBefore+rowLength))
+	return row, err
 }
 
-// readHandshakes reads the two times of each connection, in nanoseconds.
-func readHandshakes(out types.Output, connect, secure *sample) error {
-	fields := strings.Fields(out.Stdout)
-	if len(fields) != 2*rowLength {
-		return fmt.Errorf("%d times were printed, not %d: %.500q", len(fields), 2*rowLength, out.Stdout)
+func guardSection(f findings) section {
+	stream := guardStream(f.settings)
+	s := section{
+		title: "The guard",
+		how: fmt.Sprintf("A stream is one download of %s by `curl` over HTTP/1.1 and TLS from an origin of the test internet, measured inside\n"+
+			"from its first byte to its last. The ways take turns in rounds. The table has the medians; the ratio is the median\n"+
+			"of the rounds' ratios. guard: a call that may reach the origin by name, so the service is in the way. direct: a call\n"+
+			"of the same user that may reach everything, so the host forwards its packets. haproxy: the same as direct, but to a\n"+
+			"HAProxy in the test internet that reads the name, connects to the origin and splices, as the guard does; it shows\n"+
+			"what a proxy costs here. The origin, curl and the proxies share the machine's cores. A Python program inside makes\n"+
+			"the connections to the origin's address, by TCP and TLS, in rows of ten for each way. Over direct is the median of\n"+
+			"the rows' differences: each row's median less that of the direct row of the same turn. Processor is what sandboxd, or\n"+
+			"HAProxy, runs for one connection, from its beginning to its end.", mib(stream)),
+		head: timesHead("runtime", "way", "streams", "MB/s", "over direct", "processor"),
 	}
-	for i, field := range fields {
-		took, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
-			return err
+	for _, r := range f.runtimes {
+		g := r.guard
+		over := apart(g.guard.secure, g.direct.secure)
+		for _, way := range []struct {
+			name            string
+			found           connections
+			over, processor time.Duration
+		}{
+			{"guard", g.guard, over, g.guard.processor.median() - g.direct.processor.median()},
+			{"direct", g.direct, 0, 0},
+			{"haproxy", g.haproxy, apart(g.haproxy.secure, g.direct.secure), g.haproxy.processor.median()},
+		} {
+			streams := way.found.streams
+			s.times(way.found.secure, r.runtime, way.name, fmt.Sprint(len(streams)), megabytes(stream, streams.median()), millis(way.over), millis(way.processor))
 		}
-		into := connect
-		if i%2 == 1 {
-			into = secure
-		}
-		*into = append(*into, time.Duration(took))
+		s.judge(
+			atLeast(r.runtime, "speed of a stream, guard ÷ direct", paired(g.direct.streams, g.guard.streams), guardStreamTarget, times),
+			atMost(r.runtime, "p50 of TCP and TLS, guard − direct", over, guardHandshakeTarget, ms))
 	}
-	return nil
+	return s
 }

@@ -1,13 +1,16 @@
 // Command bench measures the service against its peers on the same engine, in the same container
-// and in one interleaved run, and writes a report. It starts services of its own and
-// removes everything that it has made.
+// and in one interleaved run, and writes a report. It starts services of its own and removes
+// everything that it has made.
 //
-// bench.go sets what is measured, in which order and how often; parts.go sets what can be left out.
-// Commands: warm.go, session.go, rest.go, floor.go, cold.go, create.go, refill.go, together.go,
-// stream.go, memory.go, grants.go, processes.go, e2b.go. What agents do all day: work.go. Network:
-// dns.go, guard.go, idle.go, network.go. service.go and docker.go are the two sides, outside.go has
-// the test internet, and helper.go what must be a process of its own. report.go, verdict.go, why.go
-// and *sections.go write the report.
+// bench.go has what a run shares and finds. steps.go sets what is measured and in which order,
+// settings.go how often, and parts.go what can be left out. turns.go compares ways by turns, and
+// stats.go has their times. Each section has a file with its measurement, its targets and its part
+// of the report. Commands: warm.go, session.go, rest.go, cold.go, create.go with refill.go,
+// together.go, stream.go, memory.go, grants.go, processes.go, e2b.go. What agents do all day:
+// work.go with workjobs.go. Network: network.go, dns.go with dnsload.go, guard.go. service.go and
+// docker.go are the two sides, outside.go has the test internet, filter.go our DNS filter by
+// itself, peer.go other servers, and proc.go and machine.go what the system says. report.go,
+// verdict.go and why.go write the report. floor is the floor program.
 package main
 
 import (
@@ -25,21 +28,17 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if isHelper(os.Args) {
-		if err := help(ctx, os.Args[2:], os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-			os.Exit(1)
-		}
-		return
-	}
 	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-// run measures and writes the report.
+// run measures and writes the report. It runs the DNS filter if this process is the one for that.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) == 2 && args[0] == filterWord {
+		return runFilter(ctx, args[1])
+	}
 	cfg, err := parseFlags(args, stderr)
 	if err != nil {
 		return err
@@ -55,10 +54,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		_, err := io.WriteString(stdout, report(found))
 		return errors.Join(err, found.faults())
 	}
-	if err := write(cfg, found); err != nil {
+	file := filepath.Join(cfg.out, resultsName)
+	if err := errors.Join(os.MkdirAll(cfg.out, 0o755), os.WriteFile(file, []byte(report(found)), 0o644)); err != nil {
 		return fmt.Errorf("cannot write the report: %w", err)
 	}
-	fmt.Fprintln(stderr, "written:", filepath.Join(cfg.out, resultsName))
+	fmt.Fprintln(stderr, "written:", file)
 	return found.faults()
 }
 
@@ -74,11 +74,3 @@ func (r results) faults() error {
 }
 
 const resultsName = "RESULTS.md"
-
-// write writes the report's files.
-func write(cfg settings, found results) error {
-	if err := os.MkdirAll(cfg.out, 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(cfg.out, resultsName), []byte(report(found)), 0o644)
-}

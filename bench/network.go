@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/daycare-run/sandbox/api/types"
 )
@@ -15,56 +16,54 @@ type networked struct {
 	floorWithout, floorWith sample
 }
 
-// measureNetwork measures the ways by turns, the warm ones in rows.
-func (s *service) measureNetwork(ctx context.Context) (n networked, err error) {
+// warmNetworkTarget is how long a warm call with a network may take, relative to one without.
+const warmNetworkTarget = 1.05
+
+func (s *service) measureNetwork(ctx context.Context) (found networked, err error) {
 	plain, outward := types.Exec{Argv: []string{"true"}}, outgoing(byName, "true")
-	for turn := 0; len(n.without) < s.settings.warm; turn++ {
-		into := &n
-		if turn < warmUps {
-			into = &networked{}
-		}
-		ways := []func() error{
-			func() error { return s.warmRow(ctx, plain, &into.without, &into.floorWithout) },
-			func() error { return s.warmRow(ctx, outward, &into.with, &into.floorWith) },
-		}
-		for i := range ways {
-			if err := ways[(turn+i)%len(ways)](); err != nil {
-				return n, err
-			}
-		}
+	warm := func(into *sample, e types.Exec) way {
+		return repeated(rowLength, into, func() (time.Duration, error) { return s.timeCall(ctx, e) })
+	}
+	floor := func(into *sample, e types.Exec) way {
+		e.Argv = []string{"/home/floor", "serial", strconv.Itoa(rowLength)}
+		return way{into, func() (sample, error) { return s.printed(ctx, e) }}
 	}
 	users := 0
-	user := func() types.Registration {
-		users++
-		return travelling(fmt.Sprintf("new-%d", users))
+	cold := func(into *sample, e types.Exec) way {
+		return once(into, func() (time.Duration, error) {
+			users++
+			return s.timeCold(ctx, travelling(fmt.Sprint("new-", users)), e)
+		})
 	}
-	cold := []func(*networked) error{
-		func(n *networked) error { return n.coldWithout.add(s.timeCold(ctx, user(), plain)) },
-		func(n *networked) error { return n.coldWith.add(s.timeCold(ctx, user(), outward)) },
+	err = byTurns(s.settings.warmTurns(), warmUps,
+		warm(&found.without, plain), floor(&found.floorWithout, plain),
+		warm(&found.with, outward), floor(&found.floorWith, outward))
+	if err != nil {
+		return found, err
 	}
-	for turn := range s.settings.cold + 1 {
-		into := &n
-		if turn == 0 {
-			into = &networked{} // warms up
-		}
-		for i := range cold {
-			if err := cold[(turn+i)%len(cold)](into); err != nil {
-				return n, err
-			}
-		}
-	}
-	return n, nil
+	err = byTurns(s.settings.cold, 1, cold(&found.coldWithout, plain), cold(&found.coldWith, outward))
+	return found, err
 }
 
-// warmRow measures a row of calls, and the floor of their container.
-func (s *service) warmRow(ctx context.Context, e types.Exec, calls, floor *sample) error {
-	for range rowLength {
-		if err := calls.add(s.timeCall(ctx, e)); err != nil {
-			return err
-		}
+func networkSection(f findings) section {
+	s := section{
+		title: "Calls that may use the network",
+		how: "An exec of `true` through the API, by users who may use the network: calls without the grant `@network`, and calls\n" +
+			"with it and one name. Warm ones take turns in rows of ten, each grant in a container of its own, in which the floor\n" +
+			"program is measured as well. Cold ones are the first of a user who has never been seen. With the grant they include\n" +
+			"Docker's work for an interface on the bridge, and the service's for its address, rules and names. Cold has no\n" +
+			"target.",
+		head: timesHead("runtime", "exec"),
 	}
-	e.Argv = []string{"/home/floor", "serial", strconv.Itoa(rowLength)}
-	row, err := s.callFloor(ctx, e)
-	*floor = append(*floor, row...)
-	return err
+	for _, r := range f.runtimes {
+		n := r.network
+		s.times(n.without, r.runtime, "warm, without")
+		s.times(n.with, r.runtime, "warm, `@network`")
+		s.times(n.floorWithout, r.runtime, "floor, without")
+		s.times(n.floorWith, r.runtime, "floor, `@network`")
+		s.times(n.coldWithout, r.runtime, "cold, without")
+		s.times(n.coldWith, r.runtime, "cold, `@network`")
+		s.judge(atMost(r.runtime, "p50 of warm, `@network` ÷ without", ratio(n.with.median(), n.without.median()), warmNetworkTarget, times))
+	}
+	return s
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"strings"
 	"time"
 
@@ -26,21 +25,6 @@ const (
 	originNumber = 10
 )
 
-// checkMeans returns an error if something is missing for the chosen parts.
-func checkMeans(cfg settings) error {
-	if cfg.has(rootParts...) && os.Geteuid() != 0 {
-		return fmt.Errorf("the sections %s make networks: run this as root, or choose others with --sections", strings.Join(rootParts, ", "))
-	}
-	for section, programs := range map[string][]string{"dns": {"dnsperf", "dnsmasq"}, "guard": {"ip", "haproxy"}} {
-		for _, program := range programs {
-			if _, err := exec.LookPath(program); err != nil && cfg.has(section) {
-				return fmt.Errorf("no %s: run `scripts/setup.sh bench`, or choose sections without %s", program, section)
-			}
-		}
-	}
-	return nil
-}
-
 // newWorld makes the test internet with one origin.
 func newWorld(ctx context.Context) (*inet.Inet, error) {
 	world, err := inet.New(ctx, inet.Config{Name: worldName, Public: worldPublic})
@@ -55,14 +39,20 @@ func newWorld(ctx context.Context) (*inet.Inet, error) {
 	return world, nil
 }
 
-// worldSettings are the settings of a service in the test internet. First calls have to make a
-// container.
-func (l *lab) worldSettings() ([]string, error) {
-	return []string{
+// profileName is the service's name for the network of calls with names.
+const profileName = "isolated"
+
+// worldSettings are the settings of a service in the test internet, if there is one. First calls
+// have to make a container.
+func (l *lab) worldSettings() []string {
+	if l.world == nil {
+		return nil
+	}
+	return append([]string{
 		"SANDBOXD_DOCKER_ISOLATED_DNS_SERVERS=" + l.world.DNSServers()[0].String(),
 		"SANDBOXD_EGRESS_ALSO_PUBLIC=" + worldPublic.String(),
-		"SANDBOXD_EGRESS_ASK_METADATA=false", "SANDBOXD_POOL_SIZE=0",
-	}, nil
+		"SANDBOXD_EGRESS_ASK_METADATA=false",
+	}, noPool...)
 }
 
 // The domains of a call: byName goes through the guard, anywhere goes past it.

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 )
@@ -10,25 +12,31 @@ import (
 type part struct {
 	name string
 	show func(findings) section
+	// root says that it makes networks, control groups or disks, or reads about other users'
+	// processes, and internet that it needs the test internet.
+	root, internet bool
+	// programs are those of the host that it starts.
+	programs []string
 }
 
 // parts has all parts, in the order of the report.
 var parts = []part{
-	{"warm", warmSection}, {"session", sessionSection}, {"rest", restSection}, {"cold", coldSection}, {"create", createSection}, {"together", togetherSection}, {"streams", streamSection},
-	{"memory", memorySection}, {"grants", grantsSection},
-	{"work", workSection}, {"network", networkSection}, {"dns", dnsSection}, {"guard", guardSection},
-	{"processes", processesSection}, {"e2b", e2bSection},
+	{name: "warm", show: warmSection},
+	{name: "session", show: sessionSection},
+	{name: "rest", show: restSection, root: true},
+	{name: "cold", show: coldSection},
+	{name: "create", show: createSection},
+	{name: "together", show: togetherSection},
+	{name: "streams", show: streamSection},
+	{name: "memory", show: memorySection},
+	{name: "grants", show: grantsSection},
+	{name: "work", show: workSection, root: true},
+	{name: "network", show: networkSection, root: true, internet: true},
+	{name: "dns", show: dnsSection, root: true, internet: true, programs: []string{"dnsperf", "dnsmasq"}},
+	{name: "guard", show: guardSection, root: true, internet: true, programs: []string{"ip", "haproxy"}},
+	{name: "processes", show: processesSection},
+	{name: "e2b", show: e2bSection, root: true},
 }
-
-// insideParts are measured in one container of a service without a network, one after the other.
-var insideParts = []string{"warm", "session", "cold", "together", "streams", "memory", "grants"}
-
-// rootParts make networks, rules, control groups or disks, or read about other users' processes;
-// internetParts need the test internet.
-var (
-	rootParts     = []string{"work", "rest", "network", "dns", "guard", "e2b"}
-	internetParts = []string{"network", "dns", "guard"}
-)
 
 func partNames() []string {
 	names := make([]string, len(parts))
@@ -52,4 +60,24 @@ func chooseParts(list string) ([]string, error) {
 // has reports whether any of the parts is to be measured.
 func (cfg settings) has(names ...string) bool {
 	return len(cfg.parts) == 0 || slices.ContainsFunc(names, func(name string) bool { return slices.Contains(cfg.parts, name) })
+}
+
+// chosen returns the parts that are to be measured.
+func (cfg settings) chosen() []part {
+	return slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return !cfg.has(p.name) })
+}
+
+// checkMeans returns an error if something is missing for the chosen parts.
+func checkMeans(cfg settings) error {
+	for _, p := range cfg.chosen() {
+		if p.root && os.Geteuid() != 0 {
+			return fmt.Errorf("the section %s needs root: run this as root, or choose others with --sections", p.name)
+		}
+		for _, program := range p.programs {
+			if _, err := exec.LookPath(program); err != nil {
+				return fmt.Errorf("no %s: run `scripts/setup.sh bench`, or choose sections without %s", program, p.name)
+			}
+		}
+	}
+	return nil
 }

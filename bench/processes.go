@@ -10,66 +10,49 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/pkg/stdcopy"
 
 	"github.com/daycare-run/sandbox/api/types"
 )
 
-// durable has the measurements of durable processes.
-type durable struct {
-	// started is the time until the first line is in the log, answered the time until POST answers,
-	// and run the time of docker run -d until the first line is in Docker's log.
-	started, answered, run sample
-}
+// durable has the times until the first line of a durable process is in its log, and of docker run
+// -d until the first line is in Docker's log.
+type durable struct{ started, run sample }
 
 const (
 	openingLine = "first line\n"
 	// lineLimit bounds the wait for a line, and linePoll is how long it may go unseen.
 	lineLimit, linePoll = 30 * time.Second, 200 * time.Microsecond
+	// startTarget is how long a start may take, relative to docker run -d.
+	startTarget = 1.3
 )
 
 // printing is a process that prints one line and then uses nothing.
 var printing = []string{"sh", "-c", "echo first line; exec sleep 86400"}
 
-// measureStarts measures both ways by turns; each turn begins with the other one.
-func (s *service) measureStarts(ctx context.Context, found *durable) error {
+func (s *service) measureStarts(ctx context.Context) (found durable, err error) {
 	t, err := s.twin(ctx, printing...)
 	if err != nil {
-		return err
+		return found, err
 	}
 	t.host.LogConfig = container.LogConfig{Type: "json-file"} // the sandbox's containers have none
-	ways := []func(*durable) error{
-		func(d *durable) error { return s.timeStart(ctx, d) },
-		func(d *durable) error { return d.run.add(s.dockerRunDetached(ctx, t)) },
-	}
-	for turn := range s.settings.cold + 1 {
-		into := found
-		if turn == 0 {
-			into = &durable{} // warms up
-		}
-		for i := range ways {
-			if err := ways[(turn+i)%len(ways)](into); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	err = byTurns(s.settings.cold, 1,
+		once(&found.started, func() (time.Duration, error) { return s.timeStart(ctx) }),
+		once(&found.run, func() (time.Duration, error) { return s.dockerRunDetached(ctx, t) }))
+	return found, err
 }
 
 // timeStart starts a process, waits for its first line, and removes it.
-func (s *service) timeStart(ctx context.Context, d *durable) error {
+func (s *service) timeStart(ctx context.Context) (time.Duration, error) {
 	begun := time.Now()
 	p, err := s.api.StartProcess(ctx, boxID, types.StartProcess{Argv: printing})
-	answered := time.Since(begun)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if err := awaitFile(ctx, p.LogPath, []byte(openingLine)); err != nil {
-		return err
+		return 0, err
 	}
-	d.started = append(d.started, time.Since(begun))
-	d.answered = append(d.answered, answered)
-	return s.api.RemoveProcess(ctx, boxID, p.ID)
+	took := time.Since(begun)
+	return took, s.api.RemoveProcess(ctx, boxID, p.ID)
 }
 
 // awaitFile waits until a file has the given content.
@@ -92,40 +75,47 @@ func awaitFile(ctx context.Context, name string, want []byte) error {
 // dockerRunDetached does what `docker run -d` and then `docker logs -f` do, until the first line:
 // create, start, follow. It then removes the container.
 func (s *service) dockerRunDetached(ctx context.Context, t twin) (_ time.Duration, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("docker run -d: %w", err)
+		}
+	}()
 	begun := time.Now()
-	// Not cancelled half-way: Docker might still make the container after our last look.
-	created, err := s.docker.ContainerCreate(context.WithoutCancel(ctx), &t.config, &t.host, nil, nil, "")
+	id, err := s.create(ctx, t)
 	if err != nil {
-		return 0, fmt.Errorf("docker run -d: %w", err)
+		return 0, err
 	}
-	defer func() { err = errors.Join(err, s.remove(created.ID)) }()
-	if err := s.docker.ContainerStart(ctx, created.ID, container.StartOptions{}); err != nil {
-		return 0, fmt.Errorf("docker run -d: %w", err)
+	defer func() { err = errors.Join(err, s.remove(id)) }()
+	if err := s.docker.ContainerStart(ctx, id, container.StartOptions{}); err != nil {
+		return 0, err
 	}
-	log, err := s.docker.ContainerLogs(ctx, created.ID, container.LogsOptions{ShowStdout: true, Follow: true})
+	log, err := s.docker.ContainerLogs(ctx, id, container.LogsOptions{ShowStdout: true, Follow: true})
 	if err != nil {
-		return 0, fmt.Errorf("docker logs: %w", err)
+		return 0, err
 	}
 	defer log.Close()
-	var line lineWriter
-	_, err = stdcopy.StdCopy(&line, io.Discard, log)
-	switch {
-	case errors.Is(err, errLine):
-		return time.Since(begun), nil
-	case err == nil:
-		err = errors.New("it has ended")
+	const header = 8 // bytes, which Docker puts before what was printed
+	first := make([]byte, header+len(openingLine))
+	if _, err := io.ReadFull(log, first); err != nil || string(first[header:]) != openingLine {
+		return 0, fmt.Errorf("the log begins with %q: %w", first, err)
 	}
-	return 0, fmt.Errorf("docker logs: no line came: %w", err)
+	return time.Since(begun), nil
 }
 
-// lineWriter fails with errLine when it has the first line.
-type lineWriter struct{ got []byte }
-
-var errLine = errors.New("the line is there")
-
-func (w *lineWriter) Write(p []byte) (int, error) {
-	if w.got = append(w.got, p...); string(w.got) == openingLine {
-		return 0, errLine
+func processesSection(f findings) section {
+	s := section{
+		title: "Durable processes",
+		how: "Start: a POST of a command that prints a line and sleeps; then the log's file is read every 0.2 ms until the line is\n" +
+			"there. docker run -d: create and start through the Engine API, with the sandbox's own image, user and host\n" +
+			"configuration but Docker's default log; then that log is followed until the line comes. They take turns, each turn\n" +
+			"begins with the other one, and each container is removed before the next.",
+		head: timesHead("runtime", "what"),
 	}
-	return len(p), nil
+	for _, r := range f.runtimes {
+		d := r.processes
+		s.times(d.started, r.runtime, "start, until the line is in the log")
+		s.times(d.run, r.runtime, "docker run -d, until the line is in its log")
+		s.judge(atMost(r.runtime, "p50 of start ÷ docker run -d", ratio(d.started.median(), d.run.median()), startTarget, times))
+	}
+	return s
 }

@@ -17,7 +17,7 @@ import (
 
 const (
 	// refillRounds is how often first calls without a pool and first calls during a refill take
-	// turns. Thus a machine that is slower for a while is slower for both.
+	// turns.
 	refillRounds = 5
 	// refillPhase is how long after a container has become ready a call of the latter may come:
 	// until the next one is ready, including the rest before it is begun.
@@ -30,29 +30,29 @@ func (s *service) measureRefilling(ctx context.Context, c *creation) error {
 	if _, err := s.newUser(ctx, "first"); err != nil { // so that the service knows which calls come
 		return err
 	}
-	each := max(s.settings.users/25, 1)
-	for round := range refillRounds {
-		if err := s.refill(ctx, 0); err != nil {
-			return err
-		}
-		for i := range each {
-			if err := c.alone.add(s.unlike(ctx, fmt.Sprintf("alone-%d-%d", round, i))); err != nil {
-				return err
-			}
-		}
-		if err := s.refill(ctx, 10*each); err != nil {
-			return err
-		}
-		for i := range each {
-			if err := s.amidRefill(ctx); err != nil {
-				return err
-			}
-			if err := c.refilling.add(s.unlike(ctx, fmt.Sprintf("beside-%d-%d", round, i))); err != nil {
-				return err
-			}
-		}
+	each, users := max(s.settings.users/25, 1), 0
+	another := func() (time.Duration, error) {
+		users++
+		return s.unlike(ctx, fmt.Sprint("unlike-", users))
 	}
-	return nil
+	return byTurns(refillRounds, 0,
+		way{&c.alone, func() (sample, error) {
+			if err := s.refill(ctx, 0); err != nil {
+				return nil, err
+			}
+			return repeated(each, nil, another).row()
+		}},
+		way{&c.refilling, func() (sample, error) {
+			if err := errors.Join(s.refill(ctx, 0), s.refill(ctx, 10*each)); err != nil {
+				return nil, err
+			}
+			return repeated(each, nil, func() (time.Duration, error) {
+				if err := s.amidRefill(ctx); err != nil {
+					return 0, err
+				}
+				return another()
+			}).row()
+		}})
 }
 
 // refill sets the size of the pool. For size 0 it returns when the pool is gone.
@@ -88,12 +88,7 @@ func (s *service) amidRefill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case <-time.After(rand.N(refillPhase)):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return pause(ctx, rand.N(refillPhase))
 }
 
 // unlike measures the first call of a user for whose calls no container waits.
@@ -101,11 +96,11 @@ func (s *service) unlike(ctx context.Context, user string) (time.Duration, error
 	if err := s.register(ctx, user); err != nil {
 		return 0, err
 	}
-	begun := time.Now()
-	out, err := s.call(ctx, user, types.Exec{Argv: []string{"true"}, Restrictions: types.Restrictions{DenyRead: []string{"/home/hidden"}}})
-	took := time.Since(begun)
-	if err == nil && !out.Cold {
-		err = errors.New("the first call of a kind that is not kept ready found a container")
-	}
-	return took, err
+	return timed(func() error {
+		out, err := s.call(ctx, user, types.Exec{Argv: []string{"true"}, Restrictions: types.Restrictions{DenyRead: []string{"/home/hidden"}}})
+		if err == nil && !out.Cold {
+			err = errors.New("the first call of a kind that is not kept ready found a container")
+		}
+		return err
+	})
 }

@@ -3,8 +3,8 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
-	"time"
 )
 
 // section answers one question of the report.
@@ -14,19 +14,25 @@ type section struct {
 	how  string
 	head []string
 	rows [][]string
-	// more are further tables, and note stands below all of them.
-	more []table
+	// note stands below the table.
 	note string
 	// verdicts compare the results with the targets.
 	verdicts []verdict
 }
 
-// table is a further table of a section, with its explanation.
-type table struct {
-	how  string
-	head []string
-	rows [][]string
+// row adds a row.
+func (s *section) row(cells ...string) { s.rows = append(s.rows, cells) }
+
+// times adds a row that ends with the number of measurements and their percentiles.
+func (s *section) times(took sample, cells ...string) {
+	s.row(append(cells, fmt.Sprint(len(took)), millis(took.percentile(50)), millis(took.percentile(99)))...)
 }
+
+// timesHead returns the head of a table whose rows are added by times.
+func timesHead(cells ...string) []string { return append(cells, "n", "p50", "p99") }
+
+// judge adds verdicts.
+func (s *section) judge(verdicts ...verdict) { s.verdicts = append(s.verdicts, verdicts...) }
 
 // report returns the text of RESULTS.md.
 func report(r results) string {
@@ -66,8 +72,8 @@ func (r results) sections() (sections []section) {
 			s := p.show(found)
 			if fault := found.failed[p.name]; fault != "" {
 				s.note = fmt.Sprintf("**Not measured in pass %d:** %s.", i+1, fault)
-				for j, v := range s.verdicts {
-					s.verdicts[j] = missing(v.runtime, v.what, v.target)
+				for j := range s.verdicts {
+					s.verdicts[j].passes = []judgement{{}}
 				}
 			}
 			shown = append(shown, s)
@@ -75,6 +81,26 @@ func (r results) sections() (sections []section) {
 		sections = append(sections, merge(shown))
 	}
 	return sections
+}
+
+// merge joins the sections of all passes, which have the same rows and targets. A cell in which
+// they differ has all of their values.
+func merge(passes []section) section {
+	all := passes[0]
+	for _, next := range passes[1:] {
+		for i, row := range next.rows {
+			for j, cell := range row {
+				if all.rows[i][j] != cell {
+					all.rows[i][j] += " · " + cell
+				}
+			}
+		}
+		for i, v := range next.verdicts {
+			all.verdicts[i].passes = append(all.verdicts[i].passes, v.passes...)
+		}
+		all.note = strings.TrimSpace(all.note + "\n\n" + next.note)
+	}
+	return all
 }
 
 func writeMachine(b *strings.Builder, m machine) {
@@ -102,7 +128,7 @@ func writeSummary(b *strings.Builder, sections []section) {
 				met++
 				continue
 			}
-			missed = append(missed, append(append([]string{s.title, v.runtime, v.what}, v.cells()...), v.target))
+			missed = append(missed, slices.Concat([]string{s.title, v.runtime, v.what}, v.cells(), []string{v.target}))
 			if text := reason(s.title, v); text != "" && !strings.Contains(why.String(), text) {
 				fmt.Fprintf(&why, "- **%s, %s.** %s\n", s.title, v.what, text)
 			}
@@ -111,7 +137,7 @@ func writeSummary(b *strings.Builder, sections []section) {
 	fmt.Fprintf(b, "**%d of %d targets are met.**\n\n", met, all)
 	if len(missed) > 0 {
 		b.WriteString("Not met:\n\n")
-		writeTable(b, append(append([]string{"section", "runtime", "what"}, passHeads()...), "target"), missed)
+		writeTable(b, slices.Concat([]string{"section", "runtime", "what"}, passHeads(), []string{"target"}), missed)
 		fmt.Fprintf(b, "What is known about them:\n\n%s\n", cmp.Or(why.String(), "nothing yet.\n"))
 	}
 }
@@ -125,20 +151,17 @@ func passHeads() (heads []string) {
 }
 
 func writeSection(b *strings.Builder, s section) {
-	fmt.Fprintf(b, "## %s\n\n", s.title)
-	for _, t := range append([]table{{s.how, s.head, s.rows}}, s.more...) {
-		fmt.Fprintf(b, "%s\n\n", t.how)
-		writeTable(b, t.head, t.rows)
-	}
+	fmt.Fprintf(b, "## %s\n\n%s\n\n", s.title, s.how)
+	writeTable(b, s.head, s.rows)
 	if s.note != "" {
 		fmt.Fprintf(b, "%s\n\n", s.note)
 	}
 	var rows [][]string
 	for _, v := range s.verdicts {
-		rows = append(rows, append(append([]string{v.runtime, v.what}, v.cells()...), v.target, v.word()))
+		rows = append(rows, slices.Concat([]string{v.runtime, v.what}, v.cells(), []string{v.target, v.word()}))
 	}
 	if len(rows) > 0 {
-		writeTable(b, append(append([]string{"runtime", "what"}, passHeads()...), "target", "verdict"), rows)
+		writeTable(b, slices.Concat([]string{"runtime", "what"}, passHeads(), []string{"target", "verdict"}), rows)
 	}
 }
 
@@ -148,39 +171,4 @@ func writeTable(b *strings.Builder, head []string, rows [][]string) {
 		fmt.Fprintf(b, "| %s |\n", strings.Join(row, " | "))
 	}
 	b.WriteString("\n")
-}
-
-// millis formats a duration in milliseconds, with three significant digits from 1 to 999 ms.
-func millis(d time.Duration) string {
-	ms := float64(d) / float64(time.Millisecond)
-	switch {
-	case d == 0:
-		return "—"
-	case ms < 10:
-		return fmt.Sprintf("%.2f", ms)
-	case ms < 100:
-		return fmt.Sprintf("%.1f", ms)
-	default:
-		return fmt.Sprintf("%.0f", ms)
-	}
-}
-
-func inMillis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-// micros formats a duration far below a millisecond, in microseconds.
-func micros(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/float64(time.Microsecond)) }
-
-func seconds(d time.Duration) string { return fmt.Sprintf("%g", d.Seconds()) }
-
-func times(ratio float64) string { return fmt.Sprintf("%.2f×", ratio) }
-
-func mib(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }
-
-func megabytes(perSecond float64) string { return fmt.Sprintf("%.0f", perSecond/1e6) }
-
-// percentiles returns the last cells of a row: n, p50, p95, p99.
-func percentiles(s sample) []string { return percentilesIn(s, millis) }
-
-func percentilesIn(s sample, unit func(time.Duration) string) []string {
-	return []string{fmt.Sprint(len(s)), unit(s.percentile(50)), unit(s.percentile(95)), unit(s.percentile(99))}
 }

@@ -2,15 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
-	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/api/types"
 )
@@ -28,11 +25,18 @@ type atRest struct {
 	busy   sample  // processor time in a second
 }
 
-// restWindow is how long processor time is counted.
-const restWindow = 2 * time.Second
+const (
+	// restWindow is how long processor time is counted.
+	restWindow = 2 * time.Second
+	// agentTarget and shellTarget are how much memory an agent without commands, and a shell that
+	// waits for the next one, may have; shellBusyTarget is the processor time that such a shell may
+	// take in a second.
+	agentTarget, shellTarget = int64(12 << 20), int64(3 << 20)
+	shellBusyTarget          = 100 * time.Microsecond
+)
 
-// aloneSettings returns the settings for containers without a waiting shell.
-func aloneSettings() ([]string, error) { return []string{"SANDBOXD_EXEC_AHEAD=0"}, nil }
+// aloneSettings are the settings for containers without a waiting shell.
+var aloneSettings = []string{"SANDBOXD_EXEC_AHEAD=0"}
 
 // measureResting measures containers of the service after some commands.
 func (s *service) measureResting(ctx context.Context, found *atRest) error {
@@ -72,14 +76,14 @@ func (s *service) measureAgentAlone(ctx context.Context, found *resting) error {
 	}
 	var ids []string
 	for range s.settings.rests {
-		created, err := s.docker.ContainerCreate(context.WithoutCancel(ctx), &t.config, &t.host, nil, nil, "")
+		id, err := s.create(ctx, t)
 		if err != nil {
 			return err
 		}
-		if err := s.docker.ContainerStart(ctx, created.ID, container.StartOptions{}); err != nil {
+		if err := s.docker.ContainerStart(ctx, id, container.StartOptions{}); err != nil {
 			return err
 		}
-		ids = append(ids, created.ID)
+		ids = append(ids, id)
 	}
 	return s.watchResting(ctx, ids, &found.bare)
 }
@@ -87,22 +91,18 @@ func (s *service) measureAgentAlone(ctx context.Context, found *resting) error {
 // watchResting looks at containers on the host, some time after the last command.
 func (s *service) watchResting(ctx context.Context, ids []string, found *atRest) error {
 	if len(ids) == 0 {
-		return fmt.Errorf("there are no containers to look at")
+		return errors.New("there are no containers to look at")
 	}
-	select {
-	case <-time.After(quiet):
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := pause(ctx, quiet); err != nil {
+		return err
 	}
 	before, err := busyOf(ids)
 	if err != nil {
 		return err
 	}
 	begun := time.Now()
-	select {
-	case <-time.After(restWindow):
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := pause(ctx, restWindow); err != nil {
+		return err
 	}
 	after, err := busyOf(ids)
 	if err != nil {
@@ -128,7 +128,7 @@ func busyOf(ids []string) (busy []time.Duration, err error) {
 		}
 		var sum time.Duration
 		for _, pid := range pids {
-			had, err := threadTime(pid)
+			had, err := processorTime(pid)
 			if err != nil {
 				return nil, err
 			}
@@ -139,70 +139,34 @@ func busyOf(ids []string) (busy []time.Duration, err error) {
 	return busy, nil
 }
 
-// proportional returns the proportional set size of a container's processes on the host, in bytes.
-func proportional(id string) (sum int64, _ error) {
-	pids, err := hostProcesses(id)
-	if err != nil {
-		return 0, err
+func restSection(f findings) section {
+	s := section{
+		title: "Containers at rest",
+		how: fmt.Sprintf("%d containers each, %g s after ten commands: with the defaults, where the next command's shell waits; with\n"+
+			"`exec.ahead` 0; and with a program that sleeps in the agent's place. Memory is the proportional set size (PSS) of\n"+
+			"all of a container's processes on the host. Under gVisor these are its kernel's and its file server's; those that\n"+
+			"share an address space count as one. Processor time is theirs in a second, over %g s. Medians.",
+			f.settings.rests, quiet.Seconds(), restWindow.Seconds()),
+		head: []string{"runtime", "inside", "memory", "processor, ms a second"},
 	}
-	spaces, err := addressSpaces(pids)
-	if err != nil {
-		return 0, err
-	}
-	for _, pid := range spaces {
-		rollup, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-		if err != nil {
-			return 0, err
+	for _, r := range f.runtimes {
+		x := r.resting
+		for _, one := range []struct {
+			name string
+			atRest
+		}{{"the agent and a shell that waits", x.waiting}, {"the agent", x.alone}, {"`sleep`", x.bare}} {
+			s.row(r.runtime, one.name, mib(medianOf(one.memory)), millis(one.busy.median()))
 		}
-		size, err := statusBytes(rollup, "Pss")
-		if err != nil {
-			return 0, err
+		alone := medianOf(x.alone.memory)
+		shell := max(0, medianOf(x.waiting.memory)-alone) // 0: no shell waits
+		var busy time.Duration
+		if shell > 0 { // and may take less than can be measured
+			busy = max(1, x.waiting.busy.median()-x.alone.busy.median())
 		}
-		sum += size
+		s.judge(
+			atMost(r.runtime, "the agent's memory", alone-medianOf(x.bare.memory), agentTarget, mib),
+			atMost(r.runtime, "memory of a shell that waits", shell, shellTarget, mib),
+			atMost(r.runtime, "processor time of a shell that waits, in a second", busy, shellBusyTarget, ms))
 	}
-	return sum, nil
-}
-
-// addressSpaces leaves out processes that share the memory of an earlier one, as gVisor's processes
-// for the threads of one program do. The kernel reports the whole memory for each of them.
-func addressSpaces(pids []int) (owners []int, _ error) {
-	const memory = 1 // KCMP_VM, kcmp(2)
-next:
-	for _, pid := range pids {
-		for _, owner := range owners {
-			order, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(pid), uintptr(owner), memory, 0, 0, 0)
-			if errno != 0 {
-				return nil, os.NewSyscallError("kcmp", errno)
-			}
-			if order == 0 {
-				continue next
-			}
-		}
-		owners = append(owners, pid)
-	}
-	return owners, nil
-}
-
-// hostProcesses returns a container's processes on the host: under gVisor, its kernel and its file
-// server.
-func hostProcesses(id string) (pids []int, _ error) {
-	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range groups {
-		text, err := os.ReadFile(name)
-		if err != nil || !strings.Contains(string(text), id) {
-			continue // it has ended, or belongs to another container
-		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
-		if err != nil {
-			return nil, err
-		}
-		pids = append(pids, pid)
-	}
-	if len(pids) == 0 {
-		return nil, fmt.Errorf("container %.12s has no processes", id)
-	}
-	return pids, nil
+	return s
 }

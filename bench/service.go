@@ -33,20 +33,19 @@ type service struct {
 }
 
 const (
-	// startLimit is how long a service may take to answer, and stopLimit to stop.
-	startLimit, stopLimit = 30 * time.Second, 20 * time.Second
+	// startLimit is how long a service may take to answer, stopLimit to stop, and readyLimit to have
+	// its containers ready, or frozen.
+	startLimit, stopLimit, readyLimit = 30 * time.Second, 20 * time.Second, time.Minute
 	// boxID is the warm sandbox and its user.
 	boxID = "bench"
 	// longest is the time limit of every command, in milliseconds.
 	longest = int64(3_600_000)
 )
 
-const buildHint = `CGO_ENABLED=0 go build -trimpath -ldflags="-s -w" -o bin/ ./cmd/...`
-
 func checkBinaries(dir string) error {
-	for _, name := range []string{"sandboxd", "sandbox-agent", "sandbox"} {
+	for _, name := range []string{"sandboxd", "sandbox-agent"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			return fmt.Errorf("no %s in %s: build the binaries with `%s`", name, dir, buildHint)
+			return fmt.Errorf("no %s in %s: run `make binaries`", name, dir)
 		}
 	}
 	return nil
@@ -134,13 +133,7 @@ func (s *service) launch(settings []string) error {
 
 // foreignVariables returns our environment without settings of another service.
 func foreignVariables() []string {
-	var env []string
-	for _, entry := range os.Environ() {
-		if !strings.HasPrefix(entry, "SANDBOXD_") {
-			env = append(env, entry)
-		}
-	}
-	return env
+	return slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "SANDBOXD_") })
 }
 
 func (s *service) awaitHealth(ctx context.Context) error {
@@ -149,7 +142,7 @@ func (s *service) awaitHealth(ctx context.Context) error {
 	for {
 		health, err := s.api.Health(ctx)
 		if err == nil && health.Problem == "" {
-			break
+			return s.readInstance()
 		}
 		if err == nil {
 			return fmt.Errorf("the service cannot run commands: %s", health.Problem)
@@ -162,7 +155,6 @@ func (s *service) awaitHealth(ctx context.Context) error {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	return s.readInstance()
 }
 
 func (s *service) readInstance() error {
@@ -209,12 +201,7 @@ func (s *service) register(ctx context.Context, user string) error {
 
 // exec runs a command through the API. It returns an error if the command does not succeed.
 func (s *service) exec(ctx context.Context, id string, argv ...string) (types.Output, error) {
-	return s.execGranted(ctx, id, nil, argv...)
-}
-
-// execGranted is like exec, with grants.
-func (s *service) execGranted(ctx context.Context, id string, tags []string, argv ...string) (types.Output, error) {
-	return s.call(ctx, id, types.Exec{Argv: argv, Permissions: tags})
+	return s.call(ctx, id, types.Exec{Argv: argv})
 }
 
 // call runs a command through the API. It returns an error if the command does not succeed.
@@ -226,6 +213,25 @@ func (s *service) call(ctx context.Context, id string, e types.Exec) (types.Outp
 		err = fmt.Errorf("%.200q failed in the sandbox: %s%s%s", e.Argv, out.Stdout, out.Stderr, refusals(out.Egress))
 	}
 	return out, err
+}
+
+// timeCall times a call that finds its container.
+func (s *service) timeCall(ctx context.Context, e types.Exec) (time.Duration, error) {
+	return timed(func() error { _, err := s.call(ctx, boxID, e); return err })
+}
+
+// await polls until the condition holds.
+func (s *service) await(ctx context.Context, what string, holds func() (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, readyLimit)
+	defer cancel()
+	for {
+		if ok, err := holds(); ok || err != nil {
+			return err
+		}
+		if err := pause(ctx, 10*time.Millisecond); err != nil {
+			return fmt.Errorf("waited for %s: %w", what, err)
+		}
+	}
 }
 
 // explain adds the end of the daemon's log to an error.
@@ -258,12 +264,10 @@ func (s *service) close() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), removalLimit)
 	defer cancel()
-	for _, label := range []string{labelInstance, labelBench} {
-		if err := removeAll(ctx, s.docker, label+"="+s.instance); err != nil {
-			return fmt.Errorf("%w: %w", errLeft, err)
-		}
+	err := errors.Join(removeLabelled(ctx, s.docker, labelBench+"="+s.instance), removeLabelled(ctx, s.docker, labelInstance+"="+s.instance))
+	if err == nil {
+		err = removeRules(s.egress)
 	}
-	err := errors.Join(removeVolumes(ctx, s.docker, labelInstance+"="+s.instance), removeNetworks(ctx, s.docker, labelInstance+"="+s.instance), removeRules(s.egress))
 	if err != nil {
 		return fmt.Errorf("%w: %w", errLeft, err)
 	}

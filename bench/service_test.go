@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -18,75 +17,43 @@ import (
 	"github.com/daycare-run/sandbox/api"
 	"github.com/daycare-run/sandbox/client"
 	"github.com/daycare-run/sandbox/dockerexec"
-	"github.com/daycare-run/sandbox/dockerexec/session"
+	agents "github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/access"
-	"github.com/daycare-run/sandbox/internal/cgroup"
 	"github.com/daycare-run/sandbox/internal/ids"
-	"github.com/daycare-run/sandbox/internal/quota"
 	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 	warming "github.com/daycare-run/sandbox/internal/warm"
 )
 
-// fakeExecutor has a container for each Spec that it has seen, in which every command succeeds.
-type fakeExecutor struct {
+// containers runs commands that succeed, in a container for each Spec that it has seen.
+type containers struct {
 	mu   sync.Mutex
 	seen map[dockerexec.Fingerprint]bool
 	// forgetful makes every call cold.
 	forgetful bool
 }
 
-func (f *fakeExecutor) Run(_ context.Context, spec dockerexec.Spec, _ warming.Command, _ session.Output) (warming.Result, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	cold := !f.seen[spec.Fingerprint()]
-	f.seen[spec.Fingerprint()] = !f.forgetful
+func (c *containers) run(_ context.Context, spec dockerexec.Spec, _ warming.Command, _ agents.Output) (warming.Result, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cold := !c.seen[spec.Fingerprint()]
+	c.seen[spec.Fingerprint()] = !c.forgetful
 	return warming.Result{Cold: cold}, nil
 }
 
-func (f *fakeExecutor) Warm(string, quota.Token, func(context.Context, func(dockerexec.Spec)) error) {
-}
-
-func (f *fakeExecutor) FreezeIdle(string) {}
-
-func (f *fakeExecutor) Leave(context.Context, string) error { return nil }
-
-func (f *fakeExecutor) HoldsFile(string, dockerexec.FileID) bool { return false }
-
-func (f *fakeExecutor) Removed(string, string, string) {}
-
-func (f *fakeExecutor) Changed(string, string, string, dockerexec.Change) {}
-
-func (f *fakeExecutor) RenameInside(context.Context, string, string, string, string) bool {
-	return false
-}
-
-func (f *fakeExecutor) Usages(context.Context) map[string]cgroup.Usage { return nil }
-
-func (f *fakeExecutor) Containers() []dockerexec.Summary { return nil }
-
-func (f *fakeExecutor) Pooled() []dockerexec.Summary { return nil }
-
-func (f *fakeExecutor) Tmp(context.Context, dockerexec.Spec, quota.Token, bool) (string, func(), error) {
-	return "", nil, errors.New("no /tmp here")
-}
-
 // newService is a real service in this process, without containers, and measures as little as it can.
-func newService(t *testing.T, executor *fakeExecutor) *service {
+func newService(t *testing.T, forgetful bool) *service {
 	t.Helper()
-	executor.seen = map[dockerexec.Fingerprint]bool{}
+	all := &containers{seen: map[dockerexec.Fingerprint]bool{}, forgetful: forgetful}
 	s := &service{
-		lab: &lab{
-			settings: settings{warm: 20},
-			progress: io.Discard, begun: time.Now(),
-		},
+		lab:     &lab{settings: settings{warm: 20}, progress: io.Discard, begun: time.Now()},
 		runtime: "runsc", dir: t.TempDir(), process: &exec.Cmd{Process: &os.Process{Pid: os.Getpid()}},
 	}
 	if err := os.Chmod(s.dir, 0o700); err != nil { // as the real one
 		t.Fatal(err)
 	}
 	s.api = client.New(s.path("socket"))
-	inside := sandboxtest.New(t, sandboxtest.Options{Dir: s.dir, Executor: executor, Config: func(cfg *sandbox.Config) {
+	inside := sandboxtest.New(t, sandboxtest.Options{Dir: s.dir, Executor: sandboxtest.Executor{RunFunc: all.run}, Config: func(cfg *sandbox.Config) {
 		cfg.MaxTimeout = time.Duration(longest) * time.Millisecond
 	}})
 	listener, err := net.Listen("unix", s.path("socket"))

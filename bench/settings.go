@@ -34,6 +34,9 @@ type settings struct {
 	streamBytes int64
 }
 
+// warmTurns is how many rows have that many warm samples.
+func (cfg settings) warmTurns() int { return (cfg.warm + rowLength - 1) / rowLength }
+
 func parseFlags(args []string, stderr io.Writer) (settings, error) {
 	// Both passes together should take no more than 30 minutes.
 	cfg := settings{cold: 10, rounds: 8, streams: 2, session: 50, rests: 3, users: 100,

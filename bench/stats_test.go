@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -47,28 +48,49 @@ func TestRatio(t *testing.T) {
 	}
 }
 
-func TestMedianSpeed(t *testing.T) {
-	if got := (speeds{3, 1, 2}).median(); got != 2 {
+func TestMedianOf(t *testing.T) {
+	if got := medianOf([]int64{3, 1, 2}); got != 2 {
 		t.Errorf("median = %v, want 2", got)
 	}
-	if got := (speeds{}).median(); got != 0 {
+	if got := medianOf[int64](nil); got != 0 {
 		t.Errorf("median of none = %v", got)
 	}
 }
 
 func TestPaired(t *testing.T) {
 	for _, c := range []struct {
-		a, b speeds
+		a, b sample
 		want float64
 	}{
-		{speeds{2, 20, 400}, speeds{1, 10, 100}, 2},
-		{speeds{1, 9, 3}, speeds{1, 3, 1}, 3},
-		{speeds{6, 1}, speeds{2}, 3},
-		{speeds{6}, speeds{0}, 0},
-		{nil, speeds{1}, 0},
+		{sample{2, 20, 400}, sample{1, 10, 100}, 2},
+		{sample{1, 9, 3}, sample{1, 3, 1}, 3},
+		{sample{6, 1}, sample{2}, 3},
+		{sample{6}, sample{0}, 0},
+		{nil, sample{1}, 0},
 	} {
 		if got := paired(c.a, c.b); got != c.want {
 			t.Errorf("%v over %v: %g, want %g", c.a, c.b, got, c.want)
 		}
+	}
+}
+
+func TestReadTimes(t *testing.T) {
+	if got, err := readTimes([]byte("10 25\n7\n")); err != nil || !slices.Equal(got, sample{10, 25, 7}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	if got, err := readTimes([]byte("10 x\n")); err == nil {
+		t.Errorf("%v was read", got)
+	}
+}
+
+func TestApart(t *testing.T) {
+	row := func(d time.Duration) sample { return slices.Repeat(sample{d}, rowLength) }
+	a := slices.Concat(row(50), row(17), row(100), row(1))
+	b := slices.Concat(row(40), row(10), row(20))
+	if got := apart(a, b); got != 10 {
+		t.Errorf("rows that differ by 10, 7 and 80 are apart by %d", got)
+	}
+	if got := apart(a, nil); got != 0 {
+		t.Errorf("without rows: %d", got)
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"strconv"
 	"time"
 
@@ -11,14 +10,18 @@ import (
 	"github.com/daycare-run/sandbox/client"
 )
 
-// blockBytes is how much the large-block program writes at a time.
-const blockBytes = 1 << 20
+const (
+	// blockBytes is how much the large-block program writes at a time.
+	blockBytes = 1 << 20
+	// streamTarget is how many times faster than by docker exec a stream must be under gVisor.
+	streamTarget = 2.0
+)
 
-// stream has the speeds at which a program's output arrives.
+// stream has the times until all of a program's output has arrived.
 type stream struct {
 	name        string
 	argv        []string
-	api, docker speeds
+	api, docker sample
 }
 
 func programs(bytes int64) []stream {
@@ -32,50 +35,75 @@ func (s *service) measureStreams(ctx context.Context) ([]stream, error) {
 	list := programs(s.settings.streamBytes)
 	for i := range list {
 		p := &list[i]
-		for round := range s.settings.streams {
-			begun := time.Now()
-			if err := s.attach(ctx, io.Discard, p.argv); err != nil {
-				return nil, err
-			}
-			p.api = append(p.api, float64(s.settings.streamBytes)/time.Since(begun).Seconds())
-			begun = time.Now()
-			n, err := s.dockerExec(ctx, p.argv...)
-			if err != nil {
-				return nil, err
-			}
-			if n != s.settings.streamBytes {
-				return nil, fmt.Errorf("docker exec: %d bytes of %d came", n, s.settings.streamBytes)
-			}
-			p.docker = append(p.docker, float64(n)/time.Since(begun).Seconds())
-			s.say("%s: %s, round %d of %d: %.0f MB/s, docker exec %.0f MB/s", s.runtime, p.argv[0], round+1, s.settings.streams, p.api[round]/1e6, p.docker[round]/1e6)
+		err := byTurns(s.settings.streams, 0,
+			once(&p.api, func() (time.Duration, error) { return timed(func() error { return s.attach(ctx, p.argv) }) }),
+			once(&p.docker, func() (time.Duration, error) { return timed(func() error { return s.dockerStream(ctx, p.argv) }) }))
+		if err != nil {
+			return nil, err
 		}
 	}
 	return list, nil
 }
 
-// attach runs a command and reads its output as it comes. Every byte must arrive.
-func (s *service) attach(ctx context.Context, to io.Writer, argv []string) error {
+// attach runs a command and reads its output as it comes.
+func (s *service) attach(ctx context.Context, argv []string) error {
 	timeout := longest
-	counted := &counter{to: to}
-	result, err := s.api.Attach(ctx, boxID, types.Exec{Argv: argv, TimeoutMs: &timeout}, client.Streams{Stdout: counted})
-	switch {
-	case err != nil:
+	var came counter
+	result, err := s.api.Attach(ctx, boxID, types.Exec{Argv: argv, TimeoutMs: &timeout}, client.Streams{Stdout: &came})
+	if err == nil && (result.Failed || result.Truncated) {
+		err = fmt.Errorf("%s did not end well: %+v", argv[0], result)
+	}
+	if err != nil {
 		return err
-	case result.Failed || result.Truncated:
-		return fmt.Errorf("%s did not end well: %+v", argv[0], result)
-	case counted.n != s.settings.streamBytes:
-		return fmt.Errorf("%d bytes of %d came", counted.n, s.settings.streamBytes)
+	}
+	return s.whole(int64(came))
+}
+
+// dockerStream does the same by docker exec.
+func (s *service) dockerStream(ctx context.Context, argv []string) error {
+	_, came, err := s.dockerExec(ctx, argv...)
+	if err != nil {
+		return err
+	}
+	return s.whole(came)
+}
+
+// whole returns an error unless every byte of a stream came.
+func (s *service) whole(came int64) error {
+	if came != s.settings.streamBytes {
+		return fmt.Errorf("%d bytes of %d came", came, s.settings.streamBytes)
 	}
 	return nil
 }
 
-type counter struct {
-	to io.Writer
-	n  int64
-}
+// counter counts the bytes that are written to it.
+type counter int64
 
 func (c *counter) Write(p []byte) (int, error) {
-	n, err := c.to.Write(p)
-	c.n += int64(n)
-	return n, err
+	*c += counter(len(p))
+	return len(p), nil
+}
+
+func streamSection(f findings) section {
+	bytes := f.settings.streamBytes
+	s := section{
+		title: "A stream of " + mib(bytes),
+		how: "A program's output through an attached exec of the API, and through docker exec with the Engine client's own\n" +
+			"demultiplexer; the reader drops it as it comes. `head` writes at most 8 KiB at a time, `dd` 1 MiB. Each takes its\n" +
+			"turn in every round; the table has the medians. Every byte is counted.",
+		head: []string{"runtime", "program", "rounds", "API, MB/s", "docker exec, MB/s"},
+	}
+	for _, r := range f.runtimes {
+		for i, p := range programs(bytes) {
+			if r.streams != nil {
+				p = r.streams[i]
+			}
+			api, docker := p.api.median(), p.docker.median()
+			s.row(r.runtime, p.name, fmt.Sprint(len(p.api)), megabytes(bytes, api), megabytes(bytes, docker))
+			if r.runtime == "runsc" {
+				s.judge(atLeast(r.runtime, p.name+", API ÷ docker exec", ratio(docker, api), streamTarget, times))
+			}
+		}
+	}
+	return s
 }

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/daycare-run/sandbox/api/types"
+	"github.com/daycare-run/sandbox/client"
 )
 
 // warm has the times of short commands in an existing container, in the order of warmCommands.
@@ -15,135 +17,138 @@ type warm []warmCommand
 type warmCommand struct {
 	name string
 	call types.Exec
-	// argv is the same command for docker exec and the floor program; if it is empty, neither runs
-	// it.
-	argv []string
-	// atOnce are calls through the API that come when the previous one has answered, next are calls
-	// that come when the next command's shell has started, and rested are calls that come some time
-	// later.
-	atOnce, next, rested, docker sample
+	argv []string // the same command for docker exec and the floor program
+	// atOnce are calls through the API that come when the previous one has answered, and rested are
+	// calls that come some time later.
+	atOnce, rested, docker sample
 	// floor are starts inside at once, and floorRested starts after a rest.
 	floor, floorRested sample
 }
-
-// The order of warmCommands.
-const (
-	programTrue = iota
-	shellTrue
-	shellLs
-	bashTrue
-)
 
 func warmCommands() warm {
 	return warm{
 		{name: "`true`", call: types.Exec{Argv: []string{"true"}}, argv: []string{"true"}},
 		{name: "shell `true`", call: types.Exec{Command: "true"}, argv: []string{"bash", "-c", "true"}},
 		{name: "shell `ls`", call: types.Exec{Command: "ls"}, argv: []string{"bash", "-c", "ls"}},
-		{name: "`bash -c true` as a program", call: types.Exec{Argv: []string{"bash", "-c", "true"}}},
 	}
 }
 
 const (
-	// warmUps is how many rows precede the first that counts.
-	warmUps = 2
-	// rowLength is how many calls of one way come in a row before the next way takes its turn.
-	rowLength = 10
 	// rest is the time between an answer and the next call, as of a caller who thinks in between.
 	rest = 70 * time.Millisecond
-	// settle is how long Docker may tidy up after a row of docker execs, so that this neither
-	// favours docker exec nor slows what comes next.
-	settle = 300 * time.Millisecond
-	// dockerEvery says that docker exec runs in every third turn: it is slow, and varies little.
-	dockerEvery = 3
+	// dockerRow is how many docker execs come in a row: they are slow, and vary little. settle is
+	// how long Docker may tidy up afterwards, so that it does not slow what comes next.
+	dockerRow, settle = 3, 300 * time.Millisecond
 )
 
-// shellStarts is, by runtime, how soon after an answer a call finds the next command's shell
-// started.
-var shellStarts = map[string]time.Duration{"runc": 8 * time.Millisecond, "runsc": 16 * time.Millisecond}
-
-// measureWarm takes turns, so that any drift of the machine affects all ways alike.
 func (s *service) measureWarm(ctx context.Context) (warm, error) {
-	discarded, found := warmCommands(), warmCommands()
-	for turn := -warmUps; len(found[0].atOnce) < s.settings.warm; turn++ {
-		into := found
-		if turn < 0 {
-			into = discarded
-		}
-		for i := range into {
-			if err := s.warmTurn(ctx, &into[i], turn%dockerEvery == 0); err != nil {
-				return found, err
-			}
-		}
+	found := warmCommands()
+	var ways []way
+	for i := range found {
+		ways = append(ways, s.warmWays(ctx, &found[i])...)
 	}
-	return found, nil
+	err := byTurns(s.settings.warmTurns(), warmUps, ways...)
+	return found, err
 }
 
-// warmTurn measures one row of a command each way.
-func (s *service) warmTurn(ctx context.Context, c *warmCommand, docker bool) error {
-	for _, way := range []struct {
-		into  *sample
-		pause time.Duration
-	}{{&c.rested, rest}, {&c.next, shellStarts[s.runtime]}, {&c.atOnce, 0}} {
-		for range rowLength {
-			time.Sleep(way.pause)
-			if err := way.into.add(s.timeCall(ctx, c.call)); err != nil {
-				return err
-			}
-		}
+func (s *service) warmWays(ctx context.Context, c *warmCommand) []way {
+	floor := func(into *sample, mode string) way {
+		return way{into, func() (sample, error) {
+			return s.printed(ctx, types.Exec{Argv: append([]string{"/home/floor", mode, strconv.Itoa(rowLength)}, c.argv...)})
+		}}
 	}
-	if len(c.argv) == 0 {
-		return nil
+	docker := repeated(dockerRow, &c.docker, func() (time.Duration, error) { return s.timeDockerExec(ctx, 0, c.argv...) })
+	return []way{
+		repeated(rowLength, &c.rested, func() (time.Duration, error) {
+			time.Sleep(rest)
+			return s.timeCall(ctx, c.call)
+		}),
+		repeated(rowLength, &c.atOnce, func() (time.Duration, error) { return s.timeCall(ctx, c.call) }),
+		floor(&c.floor, "serial"),
+		floor(&c.floorRested, "rested"),
+		{docker.into, func() (sample, error) {
+			defer time.Sleep(settle)
+			return docker.row()
+		}},
 	}
-	for _, way := range []struct {
-		into *sample
-		mode string
-	}{{&c.floor, "serial"}, {&c.floorRested, "rested"}} {
-		row, err := s.runFloor(ctx, append([]string{"/home/floor", way.mode, strconv.Itoa(rowLength)}, c.argv...)...)
-		if err != nil {
-			return err
-		}
-		*way.into = append(*way.into, row...)
-	}
-	if !docker {
-		return nil
-	}
-	defer time.Sleep(settle)
-	for range rowLength {
-		if err := c.docker.add(s.timeDockerExec(ctx, c.argv...)); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
-// ready returns how long after a command's end the next command's shell is ready: how much longer a
-// call at once takes than one after a rest. It returns false if no shell has started before its
-// command, so that both take as long as bash started as a program.
-func (w warm) ready() (sample, bool) {
-	if len(w) == 0 {
-		return nil, false
+// printed runs a command in the warm sandbox that prints nanoseconds, as the floor program does.
+func (s *service) printed(ctx context.Context, e types.Exec) (sample, error) {
+	out, err := s.call(ctx, boxID, e)
+	if err != nil {
+		return nil, err
 	}
-	one := w[shellTrue]
-	begun := one.floor.median() - w[programTrue].floor.median() // bash's own part of its start
-	if w[bashTrue].rested.median()-one.rested.median() < begun/2 {
-		return nil, false
+	text, err := client.Stdout(out)
+	if err != nil {
+		return nil, err
 	}
-	var ready sample
-	for _, took := range one.atOnce {
-		ready = append(ready, max(0, took-one.rested.median()))
-	}
-	return ready, true
+	return readTimes(text)
 }
 
-// timeCall times a call that finds its container.
-func (s *service) timeCall(ctx context.Context, e types.Exec) (time.Duration, error) {
-	begun := time.Now()
-	_, err := s.call(ctx, boxID, e)
-	return time.Since(begun), err
+// warmTarget has the targets for the medians of warm commands under one runtime. 0 means no target.
+type warmTarget struct {
+	// docker is how many times faster than docker exec `true` must be when calls come at once;
+	// floor is how many times the floor it may take then.
+	docker, floor float64
+	// These hold for calls that come after a rest: how long `true` and a shell's `true` may take,
+	// and how long `true` may take relative to the floor, and a shell's `true` and `ls` relative to
+	// bash's own start inside.
+	program, shell                  time.Duration
+	programFloor, shellBash, lsBash float64
 }
 
-func (s *service) timeDockerExec(ctx context.Context, argv ...string) (time.Duration, error) {
-	begun := time.Now()
-	_, err := s.dockerExec(ctx, argv...)
-	return time.Since(begun), err
+var warmTargets = map[string]warmTarget{
+	"runc":  {docker: 20, floor: 3, program: 2 * time.Millisecond, shell: 1500 * time.Microsecond, lsBash: 1.1},
+	"runsc": {docker: 3, floor: 1.6, programFloor: 1.25, shell: 5 * time.Millisecond, shellBash: 0.35, lsBash: 0.7},
+}
+
+func warmSection(f findings) section {
+	s := section{
+		title: "Warm commands",
+		how: fmt.Sprintf("Through the API: one POST on a kept connection, until the answer with the exit code is decoded. `true` is a program\n"+
+			"(`argv`), a shell's is a command line (`command`). After a rest: the call comes %s ms after the previous answer, as\n"+
+			"from a caller who thinks in between. At once: it comes when the previous call has answered. docker exec: create,\n"+
+			"attach, read to the end and inspect, through the Engine API on the same container, of the same program or of `bash\n"+
+			"-c`. The floor is a program inside this container that starts the same by vfork and exec and waits for it, at once\n"+
+			"or after the same rest. The ways take turns in rows of ten, docker exec in rows of %d and then with a pause in which\n"+
+			"Docker tidies up.", millis(rest), dockerRow),
+		head: timesHead("runtime", "command", "way"),
+	}
+	for _, r := range f.runtimes {
+		commands := r.warm
+		if len(commands) == 0 {
+			commands = warmCommands()
+		}
+		for _, c := range commands {
+			s.times(c.rested, r.runtime, c.name, "API, after a rest")
+			s.times(c.floorRested, r.runtime, c.name, "floor, after a rest")
+			s.times(c.atOnce, r.runtime, c.name, "API, at once")
+			s.times(c.floor, r.runtime, c.name, "floor, at once")
+			s.times(c.docker, r.runtime, c.name, "docker exec")
+		}
+		if target, judged := warmTargets[r.runtime]; judged {
+			s.judge(warmVerdicts(r.runtime, commands, target)...)
+		}
+	}
+	return s
+}
+
+func warmVerdicts(runtime string, commands warm, target warmTarget) (list []verdict) {
+	program, shell, ls := commands[0], commands[1], commands[2]
+	bash := shell.floorRested.median()
+	list = append(list,
+		atLeast(runtime, "`true`, at once: p50 of docker exec ÷ API", ratio(program.docker.median(), program.atOnce.median()), target.docker, times),
+		atMost(runtime, "`true`, at once: p50 of API ÷ floor", ratio(program.atOnce.median(), program.floor.median()), target.floor, times))
+	if target.program > 0 {
+		list = append(list, atMost(runtime, "`true`, after a rest: p50 of API", program.rested.median(), target.program, ms))
+	}
+	if target.programFloor > 0 {
+		list = append(list, atMost(runtime, "`true`, after a rest: p50 of API ÷ floor", ratio(program.rested.median(), program.floorRested.median()), target.programFloor, times))
+	}
+	list = append(list, atMost(runtime, "shell `true`, after a rest: p50 of API", shell.rested.median(), target.shell, ms))
+	if target.shellBash > 0 {
+		list = append(list, atMost(runtime, "shell `true`, after a rest: p50 of API ÷ start of bash inside", ratio(shell.rested.median(), bash), target.shellBash, times))
+	}
+	return append(list, atMost(runtime, "shell `ls`, after a rest: p50 of API ÷ start of bash inside", ratio(ls.rested.median(), bash), target.lsBash, times))
 }

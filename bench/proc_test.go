@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -30,5 +31,22 @@ func TestSharedMemoryIsCountedOnce(t *testing.T) {
 	<-thread
 	if want := []int{os.Getpid(), other.Process.Pid}; err != nil || !slices.Equal(owners, want) {
 		t.Errorf("address spaces of %v, %v, want %v", owners, err, want)
+	}
+}
+
+func TestProcessorTime(t *testing.T) {
+	before, err := processorTime(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := before
+	for begun := time.Now(); err == nil && after == before && time.Since(begun) < time.Minute; { // uses some
+		after, err = processorTime(os.Getpid())
+	}
+	if used := after - before; err != nil || used <= 0 || used > time.Minute {
+		t.Errorf("%v, %v", used, err)
+	}
+	if _, err := processorTime(1 << 23); err == nil {
+		t.Error("no process has a number above 1<<22")
 	}
 }
