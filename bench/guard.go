@@ -28,6 +28,8 @@ const (
 	// proxyNumber is the address of the test internet at which HAProxy listens.
 	proxyNumber = 30
 
+	// guardStreamTarget is how fast a stream must be, relative to the direct way, and
+	// guardHandshakeTarget how much longer than there a connection may take.
 	guardStreamTarget    = 0.9
 	guardHandshakeTarget = 500 * time.Microsecond
 )
