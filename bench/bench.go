@@ -29,6 +29,7 @@ type findings struct {
 	settings settings
 	dns      dnsFindings
 	work     worked
+	scale    scaled
 	runtimes []runtimeFindings
 	// failed says, by part, why it was not measured or only partly.
 	failed map[string]string

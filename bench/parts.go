@@ -31,6 +31,7 @@ var parts = []part{
 	{name: "memory", show: memorySection},
 	{name: "grants", show: grantsSection},
 	{name: "work", show: workSection, root: true},
+	{name: "scale", show: scaleSection},
 	{name: "network", show: networkSection, root: true, internet: true},
 	{name: "dns", show: dnsSection, root: true, internet: true, programs: []string{"dnsperf", "dnsmasq"}},
 	{name: "guard", show: guardSection, root: true, internet: true, programs: []string{"ip", "haproxy"}},

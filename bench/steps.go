@@ -62,6 +62,7 @@ func (l *lab) measurePass(ctx context.Context) (findings, error) {
 	steps := []step{
 		{"DNS questions", []string{"dns"}, keep(ctx, &found.dns, l.measureDNS)},
 		{"work on the host", []string{"work"}, keep(ctx, &found.work, l.workOnHost)},
+		{"among many others", []string{"scale"}, keep(ctx, &found.scale, l.measureScale)},
 	}
 	for i, runtime := range l.settings.runtimes {
 		found.runtimes[i].runtime = runtime

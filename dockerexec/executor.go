@@ -101,8 +101,10 @@ type Executor struct {
 	closed bool
 	all    map[*Container]bool            // the registry
 	users  map[string]map[*Container]bool // the same, by user
-	calls  map[Fingerprint]*Container     // those that calls find, and the pool's
-	ids    map[string]*Container          // those that Docker's events are about, by Docker's id
+	// by what on the host its programs can write to
+	writers map[string]map[*Container]bool
+	calls   map[Fingerprint]*Container // those that calls find, and the pool's
+	ids     map[string]*Container      // those that Docker's events are about, by Docker's id
 	// of the containers that came from the pool, by Docker's id
 	bound     map[string]poolRecord
 	ends      map[string]*end // that are watched, by Docker's id
@@ -116,7 +118,8 @@ func New(runs engine.Engine, cfg Config) *Executor {
 		changes: changes{told: make(chan Changes, 1)},
 		begun:   make(chan struct{}), mending: make(chan struct{}, 1), adopting: make(chan struct{}, adoptionsAtOnce),
 		all: map[*Container]bool{}, users: map[string]map[*Container]bool{},
-		calls: map[Fingerprint]*Container{}, ids: map[string]*Container{}, ends: map[string]*end{},
+		writers: map[string]map[*Container]bool{},
+		calls:   map[Fingerprint]*Container{}, ids: map[string]*Container{}, ends: map[string]*end{},
 		bound: map[string]poolRecord{},
 	}
 	e.nets = e.newNetworks()

@@ -258,7 +258,7 @@ func (e *Executor) create(ctx context.Context, c *Container) ([]specs.Mount, err
 			c.Name(id)
 			c.spool = spool
 			e.mu.Lock()
-			c.writes = mounts.Writes(wanted.Mounts)
+			e.writesTo(c, mounts.Writes(wanted.Mounts))
 			e.mu.Unlock()
 			return wanted.Mounts, nil
 		}

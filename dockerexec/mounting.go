@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -53,16 +54,54 @@ func (c *Container) toVerify() (list []mounts.Mount) {
 	return list
 }
 
-// neighbours returns all containers but one that may have programs.
-func (e *Executor) neighbours(of *life.Life) (list []mounts.Neighbour) {
+// neighbours returns all containers but one that may have programs which can write to what holds one
+// of the names on the host, or is it.
+func (e *Executor) neighbours(of *life.Life, names []string) (list []*life.Life) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for c := range e.all {
-		if c.Life != of && !c.is(life.Queued, life.Ended, life.Gone) {
-			list = append(list, mounts.Neighbour{Life: c.Life, Writes: c.writes})
+	seen := map[*Container]bool{}
+	for _, name := range names {
+		for dir := path.Clean(name); ; dir = path.Dir(dir) {
+			for c := range e.writers[dir] {
+				if !seen[c] && c.Life != of && !c.is(life.Queued, life.Ended, life.Gone) {
+					list = append(list, c.Life)
+				}
+				seen[c] = true
+			}
+			if dir == path.Dir(dir) {
+				break
+			}
 		}
 	}
 	return list
+}
+
+// writesTo notes what on the host a container's programs can write to. e.mu is held.
+func (e *Executor) writesTo(c *Container, places []string) {
+	e.forgetWrites(c)
+	c.writes = places
+	e.indexWrites(c)
+}
+
+// indexWrites makes a container known as a writer. e.mu is held.
+func (e *Executor) indexWrites(c *Container) {
+	for _, place := range c.writes {
+		place = path.Clean(place)
+		if e.writers[place] == nil {
+			e.writers[place] = map[*Container]bool{}
+		}
+		e.writers[place][c] = true
+	}
+}
+
+// forgetWrites takes back what indexWrites has made known. e.mu is held.
+func (e *Executor) forgetWrites(c *Container) {
+	for _, place := range c.writes {
+		place = path.Clean(place)
+		if delete(e.writers[place], c); len(e.writers[place]) == 0 {
+			delete(e.writers, place)
+		}
+	}
 }
 
 // mend has a container resume that could not after it was held, until it does or is gone.

@@ -41,11 +41,13 @@ func (e *Executor) enlist(c *Container) {
 		e.users[c.spec.User] = map[*Container]bool{}
 	}
 	e.users[c.spec.User][c] = true
+	e.indexWrites(c)
 }
 
 // strike takes a container out of what enlist adds it to. e.mu is held.
 func (e *Executor) strike(c *Container) {
 	delete(e.all, c)
+	e.forgetWrites(c)
 	delete(e.users[c.spec.User], c)
 	if len(e.users[c.spec.User]) == 0 {
 		delete(e.users, c.spec.User)

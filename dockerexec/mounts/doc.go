@@ -71,17 +71,11 @@ func (m Mount) Check() error {
 	return unix.Close(fd)
 }
 
-// Neighbour is another container, with the directories and files of the host that its programs can
-// write to.
-type Neighbour struct {
-	Life   *life.Life
-	Writes []string
-}
-
 // Guard starts and verifies containers. Its fields must be set before use.
 type Guard struct {
-	// Neighbours returns all containers but one that may have programs. It must not block.
-	Neighbours func(of *life.Life) []Neighbour
+	// Neighbours returns all containers but one that may have programs which can write to what holds
+	// one of the names on the host, or is it. It must not block.
+	Neighbours func(of *life.Life, names []string) []*life.Life
 	// Failed is told of a neighbour that could not be resumed: it is to be mended (Life.Mend), or
 	// was ended.
 	Failed func(*life.Life, error)

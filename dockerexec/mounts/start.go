@@ -210,7 +210,7 @@ func (g *Guard) Start(ctx context.Context, of *life.Life, mounts []specs.Mount, 
 	}
 	defer leave()
 	limit := creationLimit
-	paused, resume, err := g.pauseWriters(ctx, of, (*life.Life).Hold, s.isChangedBy)
+	paused, resume, err := g.pauseWriters(ctx, of, (*life.Life).Hold, s.resolves)
 	defer resume()
 	if paused {
 		limit = startLimit
@@ -226,26 +226,23 @@ func (g *Guard) Start(ctx context.Context, of *life.Life, mounts []specs.Mount, 
 	return do(starting)
 }
 
-// pauseWriters uses hold to pause the containers that can write to a directory that matters to
-// another one, and reports whether there are any. resume lets them run again; it must be called
+// pauseWriters uses hold to pause the containers that can write to what holds one of the names, or is
+// it, for another one, and reports whether there are any. resume lets them run again; it must be called
 // also after an error.
 func (g *Guard) pauseWriters(ctx context.Context,
 	of *life.Life, hold func(*life.Life, context.Context) (func() error, error),
-	matters func(dir string) bool) (paused bool, resume func(), err error) {
+	names []string) (paused bool, resume func(), err error) {
 	var mu sync.Mutex
 	resumes := map[*life.Life]func() error{}
 	var pausing, resuming errgroup.Group
 	pausing.SetLimit(pausesAtOnce)
-	for _, other := range g.Neighbours(of) {
-		if !slices.ContainsFunc(other.Writes, matters) {
-			continue
-		}
+	for _, other := range g.Neighbours(of, names) {
 		pausing.Go(func() error {
-			resume, err := hold(other.Life, ctx)
+			resume, err := hold(other, ctx)
 			if resume != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				resumes[other.Life] = resume
+				resumes[other] = resume
 			}
 			return err
 		})

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
-	"github.com/daycare-run/sandbox/pathmap"
 )
 
 // Verify makes sure that a container has mounted the intended files. No command of the tenant has
@@ -68,11 +67,11 @@ func (g *Guard) Verify(ctx context.Context, of *life.Life, list []Mount,
 // being taken into use runs no command yet.
 func (g *Guard) verifyUndisturbed(ctx context.Context, of *life.Life, mounts []Mount,
 	accessTimes func([]string) ([]string, error)) (none difference, err error) {
-	_, resume, err := g.pauseWriters(ctx, of, (*life.Life).TryHold, func(dir string) bool {
-		return slices.ContainsFunc(mounts, func(m Mount) bool {
-			return pathmap.Within(m.Source, dir)
-		})
-	})
+	sources := make([]string, len(mounts))
+	for i, m := range mounts {
+		sources[i] = m.Source
+	}
+	_, resume, err := g.pauseWriters(ctx, of, (*life.Life).TryHold, sources)
 	defer resume()
 	if err != nil {
 		return none, err

@@ -30,7 +30,7 @@ import (
 // that run every command at once, as exit says, unless a test serves something else.
 type lab struct {
 	*enginetest.Engine
-	t      *testing.T
+	t      testing.TB
 	dir    string
 	gVisor bool      // the platform is gVisor
 	exit   wire.Exit // of each command
@@ -45,7 +45,7 @@ type lab struct {
 	mounts  mounts
 }
 
-func newLab(t *testing.T) *lab {
+func newLab(t testing.TB) *lab {
 	l := &lab{
 		Engine: enginetest.New(t.Context()), t: t, dir: t.TempDir(),
 		idle: Idle{RemoveAfter: time.Hour},
@@ -200,7 +200,7 @@ var aCommand = Command{Command: session.Command{
 func discard(session.Stream, []byte) error { return nil }
 
 // run runs a command of a user's.
-func (l *lab) run(t *testing.T, s service, user string) {
+func (l *lab) run(t testing.TB, s service, user string) {
 	t.Helper()
 	if _, err := s.Run(t.Context(), l.spec(user), aCommand, discard); err != nil {
 		t.Fatalf("%s: %v", user, err)

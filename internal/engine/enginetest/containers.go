@@ -55,9 +55,12 @@ func (e *Engine) Create(ctx context.Context, s engine.Spec) (id string, err erro
 
 // isTaken reports whether a container has a name; e.mu is held.
 func (e *Engine) isTaken(name string) bool {
-	return name != "" && slices.ContainsFunc(e.all(), func(c *container) bool {
-		return c.Name == name
-	})
+	for _, c := range e.containers {
+		if name != "" && c.Name == name {
+			return true
+		}
+	}
+	return false
 }
 
 func withoutAddresses(endpoints []engine.Endpoint) (cleared []engine.Endpoint) {
