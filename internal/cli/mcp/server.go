@@ -224,7 +224,7 @@ func (s *Server) what() string {
 			"A call gets only what it asks for: without permissions it reads the home, writes only to /tmp, and has no network. ")
 	}
 	text.WriteString(
-		"Build what you throw away in /var/tmp, where TMPDIR may point: files are fastest there, but take memory, and are the call's container's alone. Put what a later call or the file tools must see into the home or /tmp. ")
+		"Build what you throw away in /var/tmp, where TMPDIR may point: files are fastest there, take memory, and are seen neither by the file tools nor from other containers. ")
 	if len(b.Grants) == 0 {
 		text.WriteString("This sandbox grants no permissions. ")
 	} else {
