@@ -192,7 +192,7 @@ type Limits struct {
 	Run Size `json:"run" env:"RUN" reload:"live"`
 
 	// VarTmp is the size of /var/tmp, where TMPDIR points under gVisor. What is in it counts as
-	// memory. Default 8Gi.
+	// memory, so it is half of Memory at most. Default 8Gi.
 	VarTmp Size `json:"varTmp" env:"VAR_TMP" reload:"live"`
 }
 

@@ -25,7 +25,8 @@ type Egress struct {
 	Subnets []string `json:"subnets" env:"SUBNETS" reload:"restart"`
 
 	// SubnetBits is the prefix length of a network that is made: 22 has room for 1,021 containers,
-	// 16 for 65,533. A network that exists keeps its own. From 16 to 24. Default 22.
+	// 16 for 65,533, of which at most 1,023 may reach everything: a bridge has so many ports. A
+	// network that exists keeps its own. From 16 to 24. Default 22.
 	SubnetBits int `json:"subnetBits" env:"SUBNET_BITS" reload:"restart"`
 
 	// ExtraPorts are TCP ports beside 80 and 443 that filtered calls may reach at their allowed

@@ -149,8 +149,8 @@ func (e *Executor) establish(ctx context.Context, c *Container, adopted bool) (e
 }
 
 // connect opens network access and the session of a running container, both at once: the kernel
-// takes 15 ms to move an interface, and the agent as long to answer. Nothing of a tenant runs before
-// both are done.
+// takes 15 ms to move an interface, and the agent as long to answer. No command begins before both
+// are done.
 func (e *Executor) connect(ctx context.Context, c *Container) error {
 	opening, giveUp := context.WithCancel(ctx)
 	defer giveUp()

@@ -16,11 +16,15 @@ func TestColdStartsGoByTheProcessors(t *testing.T) {
 	}
 }
 
-// Half of the processors are left to calls.
+// Half of the processors are left to calls, and half of the turns.
 func TestThePoolIsFilledByTheProcessors(t *testing.T) {
-	for processors, want := range map[int]int{1: 1, 2: 1, 3: 1, 4: 2, 8: 4, 32: 16, 128: 16} {
-		if got := quotas(config.Default(), processors).SpareTurns; got != want {
-			t.Errorf("%d processors: %d at a time, want %d", processors, got, want)
+	for _, tt := range []struct{ set, processors, want int }{
+		{0, 1, 1}, {0, 2, 1}, {0, 3, 1}, {0, 4, 2}, {0, 8, 4}, {0, 32, 16}, {0, 128, 16}, {1, 8, 1}, {2, 8, 1}, {4, 64, 2}, {100, 8, 4},
+	} {
+		cfg := config.Default()
+		cfg.Quotas.Total.ColdStarts = tt.set
+		if got := quotas(cfg, tt.processors).SpareTurns; got != tt.want {
+			t.Errorf("%d with %d processors: %d at a time, want %d", tt.set, tt.processors, got, tt.want)
 		}
 	}
 }

@@ -61,7 +61,7 @@ func (d *daemon) planSettings(cfg config.Config, rules policy.EgressRules) plan.
 // poolSettings returns the settings for containers that are kept ready for new users.
 func poolSettings(cfg config.Config) sandbox.PoolConfig {
 	pool := sandbox.PoolConfig{
-		Size: int(cfg.Pool.Size), Max: int(cfg.Pool.Max), AtOnce: spareTurns(runtime.NumCPU()),
+		Size: int(cfg.Pool.Size), Max: int(cfg.Pool.Max), AtOnce: spareTurns(cfg, runtime.NumCPU()),
 		MinFreeMemory: int64(cfg.Pool.MinFreeMemory),
 		Homes:         rootfs.Owners(cfg.HomeOwner),
 		Persistent:    []plan.Persistent{{Root: cfg.E2B.AllowRoot}}, // one of the service's own image
@@ -132,7 +132,8 @@ func platformSettings(cfg config.Config, host hostFiles) dockerexec.Platform {
 			Shm:       int64(cfg.Limits.Shm),
 			Tmp:       int64(cfg.Limits.Tmp),
 			Run:       int64(cfg.Limits.Run),
-			VarTmp:    int64(cfg.Limits.VarTmp),
+			// what is in it counts as memory: it is full before the container is out of that
+			VarTmp: min(int64(cfg.Limits.VarTmp), int64(cfg.Limits.Memory)/2),
 		},
 	}
 }

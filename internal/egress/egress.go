@@ -171,8 +171,8 @@ func (e *Egress) Subnets() ([]netip.Prefix, error) {
 	free := freeSubnets(e.cfg.Subnets, e.cfg.SubnetBits, taken)
 	if len(free) == 0 {
 		return nil, fmt.Errorf(
-			"egress.subnets: all of %v is in use on this host: name another private range",
-			e.cfg.Subnets)
+			"egress.subnets: all of %v is in use on this host, as far as a network of /%d goes: name another private range, or raise egress.subnetBits",
+			e.cfg.Subnets, e.cfg.SubnetBits)
 	}
 	return free, nil
 }

@@ -40,6 +40,7 @@ func (e *Egress) gatewayConfig(n networks.Network) gateway.Config {
 	return gateway.Config{
 		Version: gateway.Version, Address: n.Gateway, Ports: e.cfg.ExtraPorts,
 		Questions: gatewayQuestions * e.cfg.QueriesPerSecond, Connections: e.cfg.MaxConnections,
+		Addresses: gateway.AddressesOf(n.Subnet),
 	}
 }
 

@@ -225,6 +225,7 @@ func (l Shape) limits(limit dockerexec.Limits) (dockerexec.Limits, error) {
 	}
 	if l.Memory > 0 {
 		limit.Memory = l.Memory
+		limit.VarTmp = min(limit.VarTmp, l.Memory/2)
 	}
 	return limit, nil
 }

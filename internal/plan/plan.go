@@ -237,7 +237,7 @@ const (
 	homeTmp = ".cache/tmp"
 	// scratchDir is where it points under gVisor, unless a call says where its home is: there, files
 	// are the container's memory, and several times as fast as those of the home and of /tmp, each of
-	// which gVisor asks the host for. No other container sees them, and no call on files.
+	// which gVisor asks the host for. No other container sees them, nor do read and write.
 	scratchDir = "/var/tmp"
 )
 

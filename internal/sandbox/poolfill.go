@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/daycare-run/sandbox/dockerexec"
@@ -65,29 +64,31 @@ func (p *Pool) step(ctx context.Context) (wait time.Duration) {
 		return fillSoon
 	}
 	var filling sync.WaitGroup
-	var made atomic.Int64
-	for _, class := range missing {
-		filling.Go(func() {
-			if p.fillOne(ctx, class) {
-				made.Add(1)
-			}
-		})
+	faults := make([]error, len(missing))
+	for i, class := range missing {
+		filling.Go(func() { faults[i] = p.fillOne(ctx, class) })
 	}
 	filling.Wait()
-	if made.Load() == 0 {
-		return fillAgain
+	wait = fillAgain
+	for i, err := range faults {
+		switch {
+		case err == nil:
+			wait = fillSoon
+		case ctx.Err() == nil:
+			p.failed(missing[i].key, err)
+		}
 	}
-	return fillSoon
+	if err := errors.Join(faults...); err != nil && ctx.Err() == nil {
+		p.countFailure(err) // they failed at once, so as one
+	}
+	return wait
 }
 
-// fillOne makes one container of a class, and reports whether it has.
-func (p *Pool) fillOne(ctx context.Context, class keyedClass) (made bool) {
+// fillOne makes one container of a class.
+func (p *Pool) fillOne(ctx context.Context, class keyedClass) error {
 	begun := time.Now()
 	if err := p.fill(ctx, class); err != nil {
-		if ctx.Err() == nil {
-			p.failed(class.key, err)
-		}
-		return false
+		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,12 +97,11 @@ func (p *Pool) fillOne(ctx context.Context, class keyedClass) (made bool) {
 	p.filled, p.took = time.Now(), time.Since(begun)
 	p.stats.Refills++
 	p.stats.Refilling += p.took
-	return true
+	return nil
 }
 
-// failed counts a failure to make a container of a class, and logs it once for each reason.
+// failed notes a failure to make a container of a class, and logs it once for each reason.
 func (p *Pool) failed(class string, err error) {
-	p.countFailure(err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.failing[class] = true

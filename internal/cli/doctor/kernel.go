@@ -54,16 +54,23 @@ func KernelLimits(processes, files int, sysctl sysctl) Check {
 	}}
 }
 
-// openFilesAtLeast is how many files the engine's programs should be able to have open. A container's
-// file server under gVisor inherits that, and has up to three open for each name that its kernel
-// remembers. Without one it opens nothing more until the container ends.
+// openFilesAtLeast is how many files the program that starts containers should be able to have open.
+// A container's file server under gVisor inherits that, and has up to three open for each name that
+// its kernel remembers. Once it can open no more, nothing in the container opens a file until it ends.
 const openFilesAtLeast = 1 << 18
 
-// OpenFiles reports whether what runs containers may have enough files open. least returns the
-// engine's program that may have the fewest.
-func OpenFiles(least func() (program string, limit uint64, err error)) Check {
-	return Check{"open files", func(context.Context) Finding {
-		program, limit, err := least()
+// OpenFiles reports whether gVisor's file servers may have enough files open. look returns the
+// program that starts them, and how many it may have open.
+func OpenFiles(ask AskDocker, look func() (program string, limit uint64, err error)) Check {
+	return Check{"open files", func(ctx context.Context) Finding {
+		e, err := ask(ctx)
+		if err != nil {
+			return skipped("Docker does not answer")
+		}
+		if len(e.GVisor) == 0 {
+			return skipped("Docker has no gVisor")
+		}
+		program, limit, err := look()
 		switch {
 		case err != nil:
 			return skipped("%v", err)

@@ -1,10 +1,13 @@
 package doctor
 
 import (
+	"context"
 	"errors"
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/daycare-run/sandbox/internal/engine"
 )
 
 func TestKernelLimits(t *testing.T) {
@@ -32,14 +35,20 @@ func TestKernelLimits(t *testing.T) {
 }
 
 func TestOpenFiles(t *testing.T) {
+	gVisor := engine.Info{GVisor: []string{"runsc"}}
+	look := func(of engine.Info, down error, limit uint64, err error) Finding {
+		return OpenFiles(func(context.Context) (engine.Info, error) { return of, down }, func() (string, uint64, error) { return "containerd", limit, err }).Look(t.Context())
+	}
 	for limit, want := range map[uint64]string{1 << 18: OK, 1<<18 - 1: Warning, math.MaxUint64: OK} {
-		got := OpenFiles(func() (string, uint64, error) { return "containerd", limit, nil }).Look(t.Context())
-		if got.Level != want || !strings.Contains(got.Found, "containerd") {
+		if got := look(gVisor, nil, limit, nil); got.Level != want || !strings.Contains(got.Found, "containerd") {
 			t.Errorf("%d: %+v", limit, got)
 		}
 	}
-	none := errors.New("no such program is seen here")
-	if got := OpenFiles(func() (string, uint64, error) { return "", 0, none }).Look(t.Context()); got.Level != Skipped {
-		t.Errorf("%+v", got)
+	for _, got := range []Finding{
+		look(gVisor, nil, 1, errors.New("no such program is seen here")), look(gVisor, errors.New("it is down"), 1, nil), look(engine.Info{}, nil, 1, nil),
+	} {
+		if got.Level != Skipped {
+			t.Errorf("%+v", got)
+		}
 	}
 }

@@ -9,6 +9,7 @@
 package probes
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -65,7 +66,7 @@ func Host(s *Settings, probeName string) (checks []doctor.Check, close func()) {
 		doctor.IdleMemory(idleMemory(s)),
 		doctor.KernelLimits(each*(user.Containers+user.Processes), each*int(s.Limits.OpenFiles),
 			sysctl),
-		doctor.OpenFiles(func() (string, uint64, error) { return fewestOpenFiles("/proc") }),
+		doctor.OpenFiles(s.AskDocker, func() (string, uint64, error) { return mayOpen("/proc") }),
 		doctor.Leftovers(host.root, host.leftovers))
 	clocks := doctor.Clocks{Now: time.Now(), Built: version.Read().Time, Synced: clockIsSynced}
 	return append(checks, clocks.Right(s.AskDocker)), host.close
@@ -274,8 +275,8 @@ func spaceAt(path string) (doctor.Space, error) {
 		FreeFiles: s.Ffree, NoJournal: !journal}, nil
 }
 
-// journaled reports whether the ext4 at path has a journal, or cannot be told about. The kernel lists
-// both in /proc by the device's name.
+// journaled reports whether the ext4 at path has a journal, or cannot be told about. Only one with a
+// journal has a mode for its data among its options in /proc.
 func journaled(path string) bool {
 	var at unix.Stat_t
 	if unix.Stat(path, &at) != nil {
@@ -285,26 +286,28 @@ func journaled(path string) bool {
 	if err != nil {
 		return true
 	}
-	name := filepath.Base(device)
-	if _, err := os.Stat("/proc/fs/ext4/" + name); err != nil {
-		return true
-	}
-	journals, _ := filepath.Glob("/proc/fs/jbd2/" + name + "*")
-	return len(journals) > 0
+	options, err := os.ReadFile("/proc/fs/ext4/" + filepath.Base(device) + "/options")
+	return err != nil || bytes.Contains(options, []byte("\ndata="))
 }
 
-// fewestOpenFiles returns which of the engine's programs that run may have the fewest files open.
-func fewestOpenFiles(proc string) (program string, limit uint64, _ error) {
+// mayOpen returns the program that starts containers, containerd or else dockerd, and how many files
+// it may have open. Programs of this name in containers do not count.
+func mayOpen(proc string) (program string, limit uint64, _ error) {
 	limits, err := filepath.Glob(proc + "/[0-9]*/limits")
 	if err != nil {
 		return "", 0, err
 	}
+	own, _ := os.Readlink(proc + "/self/ns/pid")
 	for _, file := range limits {
-		name, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "comm"))
+		dir := filepath.Dir(file)
+		comm, _ := os.ReadFile(dir + "/comm")
 		text, err := os.ReadFile(file)
-		one := strings.TrimSpace(string(name))
-		if err != nil || one != "dockerd" && one != "containerd" {
+		name := strings.TrimSpace(string(comm))
+		if err != nil || name != "containerd" && (name != "dockerd" || program != "") {
 			continue // it has ended, or is another program
+		}
+		if namespace, _ := os.Readlink(dir + "/ns/pid"); namespace != own {
+			continue
 		}
 		_, line, _ := strings.Cut(string(text), "Max open files")
 		fields := strings.Fields(line)
@@ -312,16 +315,15 @@ func fewestOpenFiles(proc string) (program string, limit uint64, _ error) {
 			continue
 		}
 		// A program in Go, as gVisor's are, raises the first number to the second when it starts.
-		most, err := strconv.ParseUint(fields[1], 10, 64)
-		if err != nil {
-			most = math.MaxUint64 // "unlimited"
+		if limit, err = strconv.ParseUint(fields[1], 10, 64); err != nil {
+			limit = math.MaxUint64 // "unlimited"
 		}
-		if program == "" || most < limit {
-			program, limit = one, most
+		if program = name; name == "containerd" {
+			break
 		}
 	}
 	if program == "" {
-		return "", 0, errors.New("neither dockerd nor containerd is seen here")
+		return "", 0, errors.New("neither containerd nor dockerd is seen here")
 	}
 	return program, limit, nil
 }

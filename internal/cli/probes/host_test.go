@@ -1,6 +1,7 @@
 package probes
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -8,15 +9,15 @@ import (
 	"testing"
 )
 
-// The one that may have the fewest files open counts, by the number to which Go raises the other.
-func TestFewestOpenFiles(t *testing.T) {
+// What starts containers counts, by the number to which Go raises the other, and none of that name in a container.
+func TestWhoMayOpenHowManyFiles(t *testing.T) {
 	proc := t.TempDir()
-	if _, _, err := fewestOpenFiles(proc); err == nil {
+	if _, _, err := mayOpen(proc); err == nil {
 		t.Error("nothing runs, and no error")
 	}
-	run := func(pid int, comm, soft, hard string) {
-		dir := filepath.Join(proc, fmt.Sprint(pid))
-		if err := os.Mkdir(dir, 0o755); err != nil {
+	run := func(pid, comm, soft, hard, namespace string) {
+		dir := filepath.Join(proc, pid)
+		if err := errors.Join(os.MkdirAll(dir+"/ns", 0o755), os.Symlink(namespace, dir+"/ns/pid")); err != nil {
 			t.Fatal(err)
 		}
 		limits := fmt.Sprintf("Limit                     Soft Limit           Hard Limit           Units     \nMax open files            %-20s %-20s files     \nMax locked memory         8388608              8388608              bytes     \n", soft, hard)
@@ -26,17 +27,18 @@ func TestFewestOpenFiles(t *testing.T) {
 			}
 		}
 	}
-	run(1, "init", "64", "64")
-	for i, step := range []struct {
-		comm, soft, hard, program string
-		want                      uint64
+	run("self", "sandboxd", "64", "64", "pid:[1]")
+	for pid, step := range []struct {
+		comm, soft, hard, namespace, program string
+		want                                 uint64
 	}{
-		{"dockerd", "unlimited", "unlimited", "dockerd", math.MaxUint64},
-		{"containerd", "1024", "524288", "containerd", 524288},
-		{"dockerd", "20000", "20000", "dockerd", 20000},
+		{"containerd", "64", "64", "pid:[2]", "", 0},
+		{"dockerd", "unlimited", "unlimited", "pid:[1]", "dockerd", math.MaxUint64},
+		{"containerd", "1024", "524288", "pid:[1]", "containerd", 524288},
+		{"dockerd", "20000", "20000", "pid:[1]", "containerd", 524288},
 	} {
-		run(i+2, step.comm, step.soft, step.hard)
-		if program, limit, err := fewestOpenFiles(proc); program != step.program || limit != step.want || err != nil {
+		run(fmt.Sprint(pid+1), step.comm, step.soft, step.hard, step.namespace)
+		if program, limit, err := mayOpen(proc); program != step.program || limit != step.want || (err == nil) != (program != "") {
 			t.Errorf("%s with %s: %s, %d, %v", step.comm, step.hard, program, limit, err)
 		}
 	}

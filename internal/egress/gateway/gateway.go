@@ -51,6 +51,21 @@ type Config struct {
 	// container that are delivered in a second.
 	Questions   int `json:"questions"`
 	Connections int `json:"connections"`
+	// Addresses is how many the network has, if it has more than fewAddresses; otherwise 0. Sources
+	// beyond them would not be bounded.
+	Addresses int `json:"addresses,omitempty"`
+}
+
+// fewAddresses is how many a network may have that Config.Addresses says nothing about: a gateway
+// that was made before there were larger ones is as good as a new one.
+const fewAddresses = 1 << 12
+
+// AddressesOf returns Config.Addresses for a network.
+func AddressesOf(subnet netip.Prefix) int {
+	if n := 1 << (32 - subnet.Bits()); n > fewAddresses {
+		return n
+	}
+	return 0
 }
 
 // Argument returns the configuration as one argument of the program. Gateways with the same
@@ -96,6 +111,9 @@ func (c Config) Validate() error {
 	if c.Questions < 1 || c.Connections < 1 {
 		fault("bounds of %d questions and %d connections a second: want at least one", c.Questions,
 			c.Connections)
+	}
+	if c.Addresses < 0 || c.Addresses > 1<<16 {
+		fault("%d addresses: want at most %d", c.Addresses, 1<<16)
 	}
 	return errors.Join(faults...)
 }

@@ -28,6 +28,7 @@ func TestConfig(t *testing.T) {
 		"port 0":            func(c *Config) { c.Ports = []uint16{0} },
 		"129 ports":         func(c *Config) { c.Ports = slices.Repeat([]uint16{22}, 129) },
 		"0 questions":       func(c *Config) { c.Questions = 0 },
+		"65537 addresses":   func(c *Config) { c.Addresses = 65537 },
 		"-1 connections a ": func(c *Config) { c.Connections = -1 },
 	} {
 		c := good()
@@ -38,6 +39,18 @@ func TestConfig(t *testing.T) {
 	}
 	if _, err := Parse("{"); err == nil {
 		t.Error("half a configuration was read")
+	}
+}
+
+// A larger network has as many meters as addresses; the gateway of one that is not larger is what it was.
+func TestMetersOfALargerNetwork(t *testing.T) {
+	for subnet, want := range map[string]uint32{"10.0.0.0/16": 65536, "10.0.0.0/19": 8192, "10.0.0.0/20": 4096, "10.0.0.0/22": 4096} {
+		c := good()
+		c.Addresses = AddressesOf(netip.MustParsePrefix(subnet))
+		text, err := c.Argument()
+		if err != nil || c.sources() != want || strings.Contains(text, "addresses") != (want > 4096) {
+			t.Errorf("%s: %d sources, %s, %v", subnet, c.sources(), text, err)
+		}
 	}
 }
 

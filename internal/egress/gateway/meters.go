@@ -10,13 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	// meterSize is more than the addresses of a network; packets from other sources do not get
-	// here.
-	meterSize = 4096
-	// meterMemory is how long a source that sends no more is remembered.
-	meterMemory = time.Minute
-)
+// meterMemory is how long a source that sends no more is remembered.
+const meterMemory = time.Minute
+
+// sources returns how many sources are told apart: at least as many as the network has addresses.
+// Packets from others do not get here.
+func (c Config) sources() uint32 { return uint32(max(c.Addresses, fewAddresses)) }
 
 // setMeters bounds what of one source is delivered in a second. The excess is dropped before any
 // socket, so a flood costs its sender alone. The meters are in the input hook, which comes after
@@ -56,7 +55,7 @@ func setMeters(c Config) error {
 		set := &nftables.Set{
 			ID: uint32(i + 1), Table: table, Name: m.name, KeyType: nftables.TypeIPAddr,
 			KeyByteOrder: binaryutil.BigEndian, Dynamic: true, HasTimeout: true,
-			Timeout: meterMemory, Size: meterSize,
+			Timeout: meterMemory, Size: c.sources(),
 		}
 		if err := conn.AddSet(set, nil); err != nil {
 			return fmt.Errorf("cannot bound %s: %w", m.name, err)

@@ -111,7 +111,7 @@ func logRefused(c Config) error {
 	told := &nftables.Set{
 		ID: 1, Table: table, Name: "told", KeyType: nftables.TypeIPAddr,
 		KeyByteOrder: binaryutil.BigEndian, Dynamic: true, HasTimeout: true, Timeout: time.Minute,
-		Size: meterSize,
+		Size: c.sources(),
 	}
 	if err := conn.AddSet(told, nil); err != nil {
 		return err

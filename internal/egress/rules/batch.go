@@ -96,8 +96,8 @@ func (b *batch) elements(s *nftables.Set, all []nftables.SetElement, do change) 
 	}
 }
 
-// dynamicSize is more than the addresses of the bridges. Senders that are no containers of ours do
-// not get that far.
+// dynamicSize is more than the ports of both bridges, which are at most 1,023 each. Senders that are no
+// containers of ours do not get that far.
 const dynamicSize = 4096
 
 func (s set) kernel(owner *nftables.Table) *nftables.Set {
