@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -79,6 +80,32 @@ func TestEgressAddressReuse(t *testing.T) {
 			t.Errorf("%q", out.Stdout)
 		}
 	}, "SANDBOXD_IDLE_REMOVE_AFTER=1s")
+}
+
+// A network is as large as the settings say, and so are the meters of its gateway: each of its addresses is bounded.
+func TestEgressOfALargerNetwork(t *testing.T) {
+	eachOutsideOwn(t, func(t *testing.T, l *lab, w *world) {
+		l.traveller(t, w, "large")
+		name := w.name(t, "large", w.shared)
+		succeeds(t, l.reach(t, "large", hello("http://"+name), name))
+		at, err := l.engine.ContainerInspect(t.Context(), l.containerOf(t, "large").ID)
+		if err != nil || len(at.NetworkSettings.Networks) != 1 {
+			t.Fatalf("%+v, %v", at.NetworkSettings, err)
+		}
+		for network, is := range at.NetworkSettings.Networks {
+			if is.IPPrefixLen != 17 {
+				t.Errorf("%s has addresses of /%d", network, is.IPPrefixLen)
+			}
+		}
+		gateway, err := l.engine.ContainerInspect(t.Context(), l.gatewayOf(t).ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules := l.place.command(t, "nsenter", "-t", fmt.Sprint(gateway.State.Pid), "-n", "nft", "list", "ruleset")
+		if strings.Count(rules, "size 32768") != 3 { // of questions, of connections, and of what was refused
+			t.Error(rules)
+		}
+	}, "SANDBOXD_EGRESS_SUBNET_BITS=17")
 }
 
 // While the service is down nothing passes; when it is back, the same containers work again.
