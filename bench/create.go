@@ -24,6 +24,8 @@ type creation struct {
 	dockerOne, dockerBurst sample
 	// pooled and pooledBurst are users for whom a container waits.
 	pooled, pooledBurst sample
+	// pooledNode is pooled with `node -v` in place of `true`.
+	pooledNode sample
 	// alone are first calls for which no pool has containers, without a pool; refilling are such
 	// calls while a pool is filled.
 	alone, refilling sample
@@ -56,8 +58,8 @@ func (s *service) measureCreation(ctx context.Context, c *creation) error {
 		atOnce bool
 		one    func(i int) (time.Duration, error)
 	}{
-		{&c.one, n, false, func(i int) (time.Duration, error) { return s.newUser(ctx, fmt.Sprint("one-", i)) }},
-		{&c.burst, n, true, func(i int) (time.Duration, error) { return s.newUser(ctx, fmt.Sprint("burst-", i)) }},
+		{&c.one, n, false, func(i int) (time.Duration, error) { return s.newUser(ctx, fmt.Sprint("one-", i), "true") }},
+		{&c.burst, n, true, func(i int) (time.Duration, error) { return s.newUser(ctx, fmt.Sprint("burst-", i), "true") }},
 		{&c.dockerOne, min(n, waiting), false, run},
 		{&c.dockerBurst, min(n, waiting), true, run},
 	} {
@@ -86,13 +88,13 @@ func come(n int, atOnce bool, one func(i int) (time.Duration, error), into *samp
 	return all.Wait()
 }
 
-// newUser registers a sandbox for a user who has never been seen, and runs `true` in it.
-func (s *service) newUser(ctx context.Context, user string) (time.Duration, error) {
+// newUser registers a sandbox for a user who has never been seen, and runs a program in it.
+func (s *service) newUser(ctx context.Context, user string, argv ...string) (time.Duration, error) {
 	return timed(func() error {
 		if err := s.register(ctx, user); err != nil {
 			return err
 		}
-		_, err := s.exec(ctx, user, "true")
+		_, err := s.exec(ctx, user, argv...)
 		return err
 	})
 }
@@ -121,19 +123,24 @@ func (s *service) dropUsers(ctx context.Context) error {
 
 // measurePooled needs a service with a pool of that size.
 func (s *service) measurePooled(ctx context.Context, c *creation) error {
-	if _, err := s.newUser(ctx, "first"); err != nil { // so that the service knows which calls come
+	if _, err := s.newUser(ctx, "first", "true"); err != nil { // so that the service knows which calls come
 		return err
 	}
 	for _, shape := range []struct {
 		into   *sample
 		name   string
 		atOnce bool
-	}{{&c.pooled, "pooled", false}, {&c.pooledBurst, "pooled-burst", true}} {
+		argv   []string
+	}{
+		{&c.pooled, "pooled", false, []string{"true"}},
+		{&c.pooledBurst, "pooled-burst", true, []string{"true"}},
+		{&c.pooledNode, "pooled-node", false, []string{"node", "-v"}},
+	} {
 		full := func() (bool, error) { n, err := s.pooled(ctx); return n >= waiting, err }
 		if err := s.await(ctx, "a full pool", full); err != nil {
 			return err
 		}
-		one := func(i int) (time.Duration, error) { return s.newUser(ctx, fmt.Sprintf("%s-%d", shape.name, i)) }
+		one := func(i int) (time.Duration, error) { return s.newUser(ctx, fmt.Sprintf("%s-%d", shape.name, i), shape.argv...) }
 		if err := come(min(s.settings.users, waiting), shape.atOnce, one, shape.into); err != nil {
 			return err
 		}
@@ -237,6 +244,7 @@ func createSection(f findings) section {
 		s.times(c.dockerBurst, r.runtime, "docker run, at once")
 		s.times(c.pooled, r.runtime, "one after the other, a pool")
 		s.times(c.pooledBurst, r.runtime, "at once, a pool")
+		s.times(c.pooledNode, r.runtime, "one after the other, a pool, `node -v`")
 		s.times(c.frozen, r.runtime, "frozen, first `true`")
 		s.times(c.frozenShell, r.runtime, "frozen, first shell `true`")
 		s.times(c.alone, r.runtime, "another first call, no pool")

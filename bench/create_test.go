@@ -58,7 +58,7 @@ func TestOneOfThemThatFails(t *testing.T) {
 // A new user's first command is measured with the registration, and the next one finds its container.
 func TestNewUser(t *testing.T) {
 	s := newService(t, false)
-	if took, err := s.newUser(context.Background(), "new"); err != nil || took <= 0 {
+	if took, err := s.newUser(context.Background(), "new", "true"); err != nil || took <= 0 {
 		t.Errorf("%v, %v", took, err)
 	}
 }

@@ -27,7 +27,7 @@ const (
 // measureRefilling needs a service whose pool is set by its settings file. No pool has containers
 // for its first calls.
 func (s *service) measureRefilling(ctx context.Context, c *creation) error {
-	if _, err := s.newUser(ctx, "first"); err != nil { // so that the service knows which calls come
+	if _, err := s.newUser(ctx, "first", "true"); err != nil { // so that the service knows which calls come
 		return err
 	}
 	each, users := max(s.settings.users/25, 1), 0
