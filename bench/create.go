@@ -140,7 +140,9 @@ func (s *service) measurePooled(ctx context.Context, c *creation) error {
 		if err := s.await(ctx, "a full pool", full); err != nil {
 			return err
 		}
-		one := func(i int) (time.Duration, error) { return s.newUser(ctx, fmt.Sprintf("%s-%d", shape.name, i), shape.argv...) }
+		one := func(i int) (time.Duration, error) {
+			return s.newUser(ctx, fmt.Sprintf("%s-%d", shape.name, i), shape.argv...)
+		}
 		if err := come(min(s.settings.users, waiting), shape.atOnce, one, shape.into); err != nil {
 			return err
 		}

@@ -24,7 +24,7 @@ var parts = []part{
 	{name: "warm", show: warmSection},
 	{name: "session", show: sessionSection},
 	{name: "rest", show: restSection, root: true},
-	{name: "cold", show: coldSection},
+	{name: "cold", show: coldSection, root: true},
 	{name: "create", show: createSection},
 	{name: "together", show: togetherSection},
 	{name: "streams", show: streamSection},

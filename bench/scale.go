@@ -95,4 +95,6 @@ func scaleSection(f findings) section {
 	return s
 }
 
-func inMicros(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/float64(time.Microsecond)) }
+func inMicros(d time.Duration) string {
+	return fmt.Sprintf("%.1f", float64(d)/float64(time.Microsecond))
+}

@@ -47,6 +47,15 @@ var reasons = []struct{ title, what, text string }{
   at any moment of both. Without the rest such a call took 1.21 and 1.26 times as long. A wait between a container's creation
   and its start made no difference, and a weight, a quota or a freeze of its control group needs rights that the service does
   not have.`},
+	{"Cold exec", "p50 of API", `The runtime alone is in the table. What Docker adds to it is more than the rest: its shim and
+  the runtime are started several times for each container, and each time a program of some 50 MiB is mapped anew.`},
+	{"Work", "", `Two things cost. For each file of a home and of /tmp gVisor asks the host, because others may change it; in
+  /var/tmp nobody is asked. And a process starts slowly, wherever its files are: a fork and its end, of a shell that does
+  nothing, took 18 ms under gVisor and 3 under runc on the machine of the report of November 2026. perf has some 130 page
+  faults for each on both, but 380 changes between threads under gVisor and 40 under runc: each fault and each system call of
+  the new process goes to gVisor's kernel and back, on two processors. The filter of system calls is no part of it: docker
+  exec in the same container, without the filter, takes as long. So a compiler driver, which starts three programs for each
+  file, takes four times as long.`},
 	{"64 execs", "p50 of API ÷ floor", `The floor is one program and its children. Through the API the caller, sandboxd and the
   agent share the two cores with the commands. Under runc each call used 0.5 ms of processor time in sandboxd, 0.3 in the
   agent, and 0.07 in dockerd, the shim and containerd together, beside 0.9 for the floor. What a plan looks at on the host has
