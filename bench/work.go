@@ -40,9 +40,9 @@ var workSettings = []string{"SANDBOXD_POOL_SIZE=0", "SANDBOXD_LIMITS_MEMORY=6Gi"
 // workFiles is how many files a tree of the jobs has.
 func (cfg settings) workFiles() int {
 	if cfg.quick {
-		return 1000
+		return 400
 	}
-	return 10_000
+	return 4000
 }
 
 // workInput makes what jobs start from, once for all: npm's packages, and a program for the rest.

@@ -27,7 +27,7 @@ func TestJobsCanBeDone(t *testing.T) {
 	l := &lab{settings: settings{quick: true}, progress: io.Discard}
 	work := filepath.Join(dir, "work")
 	found, err := l.work(t.Context(), onHost, []workPlace{{onHost, work}}, func(script string) (spent, error) {
-		cmd := exec.CommandContext(t.Context(), "bash", "-c", strings.ReplaceAll(script, "FILES=1000", "FILES=40"))
+		cmd := exec.CommandContext(t.Context(), "bash", "-c", strings.ReplaceAll(script, "FILES=400", "FILES=40"))
 		cmd.Env = append(os.Environ(), "INPUT="+dir)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
