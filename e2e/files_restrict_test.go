@@ -359,8 +359,10 @@ func TestRestrictionsLeaveNothing(t *testing.T) {
 		if len(containers) != 3 { // where nothing is, not to be read is the same as not to be written
 			t.Errorf("there are %d containers", len(containers))
 		}
-		before = append(before, ".cache", ".cache/tmp")
-		slices.Sort(before)
+		if l.runtime() == "runc" { // under gVisor, temporary files are not in the home
+			before = append(before, ".cache", ".cache/tmp")
+			slices.Sort(before)
+		}
 		eventually(t, "nothing is left", func() bool {
 			return len(l.containers(t)) == 0 && slices.Equal(below(t, l.home("give-trace")), before)
 		})
