@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/container"
+	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/api/types"
 )
@@ -156,7 +157,9 @@ func (l *lab) work(ctx context.Context, of string, places []workPlace, do func(s
 		for _, job := range jobs {
 			_, err := do(in(job.prepare))
 			if err == nil {
-				syscall.Sync() // what was prepared is not written meanwhile
+				err = l.syncDisk() // what was prepared is not written meanwhile
+			}
+			if err == nil {
 				found[place.name][job.name], err = do(in(job.run))
 			}
 			if err != nil {
@@ -193,6 +196,16 @@ func (l *lab) mountDisk(ctx context.Context) error {
 	}
 	l.hasDisk = true
 	return nil
+}
+
+// syncDisk writes what waits to be written to that disk.
+func (l *lab) syncDisk() error {
+	dir, err := os.Open(l.dir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return unix.Syncfs(int(dir.Fd()))
 }
 
 // unmountDisk removes it.

@@ -24,7 +24,7 @@ func TestJobsCanBeDone(t *testing.T) {
 	if len(jobs) < 10 {
 		t.Fatalf("%d jobs", len(jobs))
 	}
-	l := &lab{settings: settings{quick: true}, progress: io.Discard}
+	l := &lab{settings: settings{quick: true}, dir: dir, progress: io.Discard}
 	work := filepath.Join(dir, "work")
 	found, err := l.work(t.Context(), onHost, []workPlace{{onHost, work}}, func(script string) (spent, error) {
 		cmd := exec.CommandContext(t.Context(), "bash", "-c", strings.ReplaceAll(script, "FILES=400", "FILES=40"))
