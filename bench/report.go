@@ -40,7 +40,7 @@ func report(r results) string {
 	var b strings.Builder
 	b.WriteString("# Benchmarks\n\n")
 	if r.settings.quick {
-		b.WriteString("**A smoke run: the samples are too few for these numbers to mean much.**\n\n")
+		b.WriteString("**A smoke run: one pass, and the samples are too few for these numbers to mean much.**\n\n")
 	}
 	if len(r.settings.parts) > 0 {
 		b.WriteString("**A part of the benchmarks: the other sections were not run.**\n\n")
@@ -137,13 +137,13 @@ func writeSummary(b *strings.Builder, sections []section) {
 	fmt.Fprintf(b, "**%d of %d targets are met.**\n\n", met, all)
 	if len(missed) > 0 {
 		b.WriteString("Not met:\n\n")
-		writeTable(b, slices.Concat([]string{"section", "runtime", "what"}, passHeads(), []string{"target"}), missed)
+		writeTable(b, slices.Concat([]string{"section", "runtime", "what"}, passHeads(len(missed[0])-5), []string{"target"}), missed)
 		fmt.Fprintf(b, "What is known about them:\n\n%s\n", cmp.Or(why.String(), "nothing yet.\n"))
 	}
 }
 
-// passHeads returns the headings of the columns with the values of the passes.
-func passHeads() (heads []string) {
+// passHeads returns the headings of the columns with the values of so many passes, and of the spread.
+func passHeads(passes int) (heads []string) {
 	for i := range passes {
 		heads = append(heads, fmt.Sprint("pass ", i+1))
 	}
@@ -161,7 +161,7 @@ func writeSection(b *strings.Builder, s section) {
 		rows = append(rows, slices.Concat([]string{v.runtime, v.what}, v.cells(), []string{v.target, v.word()}))
 	}
 	if len(rows) > 0 {
-		writeTable(b, slices.Concat([]string{"runtime", "what"}, passHeads(), []string{"target", "verdict"}), rows)
+		writeTable(b, slices.Concat([]string{"runtime", "what"}, passHeads(len(rows[0])-5), []string{"target", "verdict"}), rows)
 	}
 }
 

@@ -48,7 +48,7 @@ func parseFlags(args []string, stderr io.Writer) (settings, error) {
 	flags.StringVar(&cfg.out, "out", ".", "folder for "+resultsName)
 	sections := flags.String("sections", "", "measure these only, separated by commas: "+strings.Join(partNames(), ", ")+"; without --out it prints the report and writes no file (default all)")
 	flags.StringVar(&cfg.bin, "bin", "../bin", "folder of sandboxd and sandbox-agent")
-	flags.BoolVar(&cfg.quick, "quick", false, "a smoke run: few samples, short streams; without --out it prints the report and writes no file")
+	flags.BoolVar(&cfg.quick, "quick", false, "a smoke run: one pass, few samples, short streams; without --out it prints the report and writes no file")
 	bytes := flags.String("stream-bytes", "512MiB", "size of one stream")
 	if err := flags.Parse(args); err != nil {
 		return cfg, err

@@ -64,7 +64,7 @@ func (l *lab) workInput(ctx context.Context) (dir string, err error) {
 	if out, err := install.CombinedOutput(); err != nil {
 		return "", errors.Join(fmt.Errorf("cannot install: %w\n%s", err, out), os.RemoveAll(dir))
 	}
-	return dir, nil
+	return dir, os.RemoveAll(filepath.Join(dir, "node", "node_modules")) // only npm's cache is wanted
 }
 
 // workOnHost does all jobs on the host, as root, on the disk that the homes are on.
