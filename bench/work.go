@@ -117,18 +117,16 @@ func (s *service) workInside(ctx context.Context) (worked, error) {
 	if s.runtime != "runsc" {
 		places = places[:1] // all of them are directories of the host's
 	}
+	var before time.Duration // until the script before this one had ended; Docker takes a second to say it
 	return s.work(ctx, s.runtime, places, func(script string) (spent, error) {
-		before, err := s.processorTime(ctx, all[at].ID)
+		took, err := timed(func() error { return run(script) })
 		if err != nil {
 			return spent{}, err
 		}
-		begun := time.Now()
-		if err := run(script); err != nil {
-			return spent{}, err
-		}
-		took := time.Since(begun)
-		after, err := s.processorTime(ctx, all[at].ID)
-		return spent{took, after - before}, err
+		now, err := s.processorTime(ctx, all[at].ID)
+		one := spent{took, now - before}
+		before = now
+		return one, err
 	})
 }
 
