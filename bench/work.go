@@ -76,7 +76,7 @@ func (l *lab) workOnHost(ctx context.Context) (worked, error) {
 	dir := filepath.Join(l.dir, "work")
 	return l.work(ctx, onHost, []workPlace{{onHost, dir}}, func(script string) (spent, error) {
 		cmd := exec.CommandContext(ctx, "bash", "-c", script)
-		cmd.Env = append(os.Environ(), "INPUT="+input)
+		cmd.Env = append(os.Environ(), "INPUT="+input, "PATH=/usr/bin:/bin:"+os.Getenv("PATH")) // the system's programs first
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &out
 		begun := time.Now()
