@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 )
@@ -79,8 +80,14 @@ func TestFilesThatProcessesHaveOpen(t *testing.T) {
 // Of many processes each is looked at in its turn.
 func TestEachProcessIsLookedAt(t *testing.T) {
 	m := newHost(t).serve()
+	var mu sync.Mutex // several are looked at together
 	looks := map[string]int{}
-	m.run.onOpenFiles = func(i Instance) ([]string, error) { looks[i.Process]++; return nil, nil }
+	m.run.onOpenFiles = func(i Instance) ([]string, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		looks[i.Process]++
+		return nil, nil
+	}
 	for i := range 8 {
 		m.start(Intent{UserID: "alice", Name: fmt.Sprint("p", i), Command: "x"})
 	}
