@@ -55,12 +55,7 @@ func (e *Engine) Create(ctx context.Context, s engine.Spec) (id string, err erro
 
 // isTaken reports whether a container has a name; e.mu is held.
 func (e *Engine) isTaken(name string) bool {
-	for _, c := range e.containers {
-		if name != "" && c.Name == name {
-			return true
-		}
-	}
-	return false
+	return name != "" && e.names[name] != nil
 }
 
 func withoutAddresses(endpoints []engine.Endpoint) (cleared []engine.Endpoint) {
@@ -158,6 +153,7 @@ func (e *Engine) drop(c *container) {
 		e.end(c, 128+int(syscall.SIGKILL), false)
 	}
 	delete(e.containers, c.ID)
+	e.unindex(c)
 	close(c.gone)
 	e.tell(engine.Event{Kind: engine.Removed, Container: c.ID, Labels: c.Labels})
 }
@@ -250,7 +246,9 @@ func (e *Engine) Rename(ctx context.Context, id, name string) error {
 		if e.isTaken(name) {
 			return false, fmt.Errorf("the name %s is taken: %w", name, cerrdefs.ErrConflict)
 		}
+		e.unindex(c)
 		c.Name = name
+		e.index(c)
 		return true, nil
 	})
 }

@@ -35,6 +35,8 @@ type Engine struct {
 	script        func(call Call, do func() error) error
 	programs      func(Program)
 	containers    map[string]*container // by id
+	names         map[string]*container
+	mounts        map[string]map[*container]bool // by volume
 	networks      map[string]engine.Network
 	volumes       map[string]engine.Volume
 	made          int // containers
@@ -58,7 +60,8 @@ type container struct {
 // New returns an engine without containers. When ctx ends, so does every wait inside.
 func New(ctx context.Context) *Engine {
 	return &Engine{
-		ctx: ctx, containers: map[string]*container{}, networks: map[string]engine.Network{},
+		ctx: ctx, containers: map[string]*container{}, names: map[string]*container{},
+		mounts: map[string]map[*container]bool{}, networks: map[string]engine.Network{},
 		volumes: map[string]engine.Volume{}, programs: func(p Program) { _ = p.Close() },
 	}
 }
@@ -207,7 +210,34 @@ func (e *Engine) Add(made engine.Container) (id string) {
 		close(c.ended)
 	}
 	e.containers[c.ID] = c
+	e.index(c)
 	return c.ID
+}
+
+// index has a container found by its name and volumes; e.mu is held.
+func (e *Engine) index(c *container) {
+	e.names[c.Name] = c
+	for _, m := range c.Mounts {
+		if m.Type != engine.VolumeType {
+			continue
+		}
+		if e.mounts[m.Source] == nil {
+			e.mounts[m.Source] = map[*container]bool{}
+		}
+		e.mounts[m.Source][c] = true
+	}
+}
+
+// unindex is its opposite.
+func (e *Engine) unindex(c *container) {
+	if e.names[c.Name] == c {
+		delete(e.names, c.Name)
+	}
+	for _, m := range c.Mounts {
+		if delete(e.mounts[m.Source], c); len(e.mounts[m.Source]) == 0 {
+			delete(e.mounts, m.Source)
+		}
+	}
 }
 
 // Change changes what the engine says of a container.
@@ -215,7 +245,9 @@ func (e *Engine) Change(id string, change func(*engine.Container)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if c, there := e.containers[id]; there {
+		e.unindex(c)
 		change(&c.Container)
+		e.index(c)
 	}
 }
 

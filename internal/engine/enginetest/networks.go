@@ -139,16 +139,7 @@ func (e *Engine) RemoveVolume(ctx context.Context, name string) error {
 }
 
 // isMounted reports whether a container has a volume; e.mu is held.
-func (e *Engine) isMounted(volume string) bool {
-	for _, c := range e.containers {
-		for _, m := range c.Mounts {
-			if m.Type == engine.VolumeType && m.Source == volume {
-				return true
-			}
-		}
-	}
-	return false
-}
+func (e *Engine) isMounted(volume string) bool { return len(e.mounts[volume]) > 0 }
 
 // ListVolumes implements engine.Engine.
 func (e *Engine) ListVolumes(
