@@ -24,6 +24,9 @@ const (
 	fillRests, unlikeFor = 4, 10 * time.Second
 	// fillAgain is how long the pool waits after a failure.
 	fillAgain = 10 * time.Second
+	// fillMemory is more than a container takes that waits: of those that are made together, each
+	// has it.
+	fillMemory = 64 << 20
 )
 
 // Fill keeps the pool full until ctx ends. It makes as many containers at a time as PoolConfig says,
@@ -54,15 +57,17 @@ func (p *Pool) step(ctx context.Context) (wait time.Duration) {
 	}
 	cfg := p.cfg.Load()
 	missing := p.missing(max(cfg.AtOnce, 1))
+	spare := cgroup.AvailableMemory() - cfg.MinFreeMemory
 	short := p.shortFor(len(missing) > 0)
 	switch {
 	case len(missing) == 0:
 		return fillEvery
-	case cgroup.AvailableMemory() < cfg.MinFreeMemory:
+	case spare < 0:
 		return fillEvery
 	case !p.quiet() && short < fillAnyway:
 		return fillSoon
 	}
+	missing = missing[:min(len(missing), int(spare/fillMemory)+1)]
 	var filling sync.WaitGroup
 	faults := make([]error, len(missing))
 	for i, class := range missing {
