@@ -21,7 +21,7 @@ test: ## set up, then run all tests with a real Docker under runsc and runc
 	cd tools/runsc && CGO_ENABLED=0 go test -trimpath -count=1 ./...
 	@failed=0; \
 	$(GOTESTSUM) --packages "$$(go list ./... | grep -v '/e2e$$' | xargs)" -- -count=1 -p 3 -ldflags=-w || failed=1; \
-	$(GOTESTSUM) --packages ./e2e -- -count=1 -parallel 4 -timeout 75m -ldflags=-w || failed=1; \
+	$(GOTESTSUM) --packages ./e2e -- -count=1 -parallel 4 -timeout 78m -ldflags=-w || failed=1; \
 	exit $$failed
 
 unit: ## run the tests that need no Docker, as root, with the race detector

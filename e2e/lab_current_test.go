@@ -114,7 +114,7 @@ func loopbackUp() error {
 }
 
 // clientScenarios run under gVisor alone: a client of ours or of E2B's meets no runtime that TestStockClients does not meet, too.
-var clientScenarios = []string{"TestTypeScript", "TestStockClientsMeetARestart", "TestStockClientsSandboxesFromThePool"}
+var clientScenarios = []string{"TestADayOfAnAgent", "TestEveryDoorTellsTheSame", "TestTypeScript", "TestStockClientsMeetARestart", "TestStockClientsSandboxesFromThePool"}
 
 // each runs a scenario once for each runtime, in parallel: under gVisor in the other place, if it is a main scenario.
 func each(t *testing.T, scenario func(t *testing.T, p *place, runtime string)) {
