@@ -2,11 +2,13 @@ package hostfs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"time"
 	"unsafe"
@@ -48,8 +50,10 @@ type Watcher struct {
 	root      *Root
 	name      string
 	recursive bool
-	events    *os.File              // inotify
-	dirs      map[int32]*watchedDir // by watch descriptor
+	leaves    func(leaf string) bool // directories that are left out; nil for a Watcher that has all
+	left      int                    // names that it may still read, unless it has all
+	events    *os.File               // inotify
+	dirs      map[int32]*watchedDir  // by watch descriptor
 	known     int
 	writes    map[uint32]bool // cookies of renames by which a Writer puts a file in place
 }
@@ -62,6 +66,17 @@ type watchedDir struct {
 // Watch starts to watch a directory, and with recursive also those below it. Root must stay open
 // until the Watcher is closed.
 func (r *Root) Watch(name string, recursive bool) (*Watcher, error) {
+	return r.watch(name, recursive, nil)
+}
+
+// WatchMost is Watch for a directory and those below it, without those that leaves says and, where
+// there are more than 1,000, or 50,000 names to be read for that, without the rest. It knows no
+// names, so who puts a file in place of another one has Created it; and nothing is Chmodded.
+func (r *Root) WatchMost(name string, leaves func(leaf string) bool) (*Watcher, error) {
+	return r.watch(name, true, leaves)
+}
+
+func (r *Root) watch(name string, recursive bool, leaves func(string) bool) (*Watcher, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
@@ -70,8 +85,8 @@ func (r *Root) Watch(name string, recursive bool) (*Watcher, error) {
 		return nil, errs.Busy("the host has no more watches to give: %v", err)
 	}
 	w := &Watcher{
-		root: r, name: name, recursive: recursive, events: os.NewFile(uintptr(fd), "inotify"),
-		dirs: map[int32]*watchedDir{}, writes: map[uint32]bool{},
+		root: r, name: name, recursive: recursive, leaves: leaves, events: os.NewFile(uintptr(fd), "inotify"),
+		dirs: map[int32]*watchedDir{}, writes: map[uint32]bool{}, left: maxKnown,
 	}
 	defer r.walk()()
 	if err := r.asOwner(func() error { return w.add("", nil) }); err != nil {
@@ -84,19 +99,48 @@ func (r *Root) Watch(name string, recursive bool) (*Watcher, error) {
 // Close also ends a Next that waits.
 func (w *Watcher) Close() { _ = w.events.Close() }
 
-// add watches a directory as the owner, and with recursive also those below it. It calls found for
-// the entries that are already there, unless found is nil.
+// add watches a directory as the owner, and with recursive also those below it, the nearest first.
+// It calls found for the entries that are already there, unless found is nil.
 func (w *Watcher) add(rel string, found func(Event)) error {
-	below, err := w.addOne(rel, found)
-	if err != nil {
-		return err
-	}
-	for _, leaf := range below {
-		if err := w.add(path.Join(rel, leaf), found); cerrdefs.IsResourceExhausted(err) {
-			return err // what has gone meanwhile, or may not be read, is not watched
+	waiting, err := w.addOne(rel, found)
+	for len(waiting) > 0 && err == nil && !w.isFull() {
+		at := waiting[0]
+		below, failed := w.addOne(at, found)
+		if cerrdefs.IsResourceExhausted(failed) {
+			err = failed // what has gone meanwhile, or may not be read, is not watched
+		}
+		waiting = append(waiting[1:], below...)
+		if more := len(w.dirs) + len(waiting) - maxWatched; more > 0 && w.leaves == nil && err == nil {
+			err = w.tooMany()
+		} else if more > 0 && w.leaves != nil {
+			waiting = waiting[:len(waiting)-min(more, len(waiting))]
 		}
 	}
-	return nil
+	if w.leaves != nil && cerrdefs.IsResourceExhausted(err) && len(w.dirs) > 0 {
+		return nil
+	}
+	return err
+}
+
+// isFull reports whether a Watcher that need not have all has as much as it may.
+func (w *Watcher) isFull() bool {
+	return w.leaves != nil && (len(w.dirs) == maxWatched || w.left <= 0)
+}
+
+func (w *Watcher) tooMany() error {
+	return errs.Busy("more than %d directories below %s would have to be watched", maxWatched,
+		quoted(w.name))
+}
+
+// Dirs returns the first directories that are watched, at most so many.
+func (w *Watcher) Dirs(most int) (names []string) {
+	for _, d := range w.dirs {
+		names = append(names, d.rel)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(strings.Count(a, "/")-strings.Count(b, "/"), strings.Compare(a, b))
+	})
+	return names[:min(len(names), most)]
 }
 
 // addOne watches a directory by descriptor, and returns the directories in it that must be watched
@@ -112,6 +156,11 @@ func (w *Watcher) addOne(rel string, found func(Event)) (below []string, _ error
 	if err != nil {
 		return nil, err
 	}
+	if w.leaves != nil {
+		names, _ := dir.Readdirnames(max(w.left, 1)) // of a directory that cannot be read, none
+		w.left -= len(names)
+		return w.dirsOf(fd, rel, names, found), nil
+	}
 	names, more, err := firstNames(dir, maxKnown)
 	if err != nil {
 		return nil, classify(path.Join(w.name, rel), err)
@@ -122,28 +171,39 @@ func (w *Watcher) addOne(rel string, found func(Event)) (below []string, _ error
 	}
 	for _, leaf := range names {
 		d.names[leaf] = true
+	}
+	return w.dirsOf(fd, rel, names, found), nil
+}
+
+// dirsOf calls found for what is in a directory, and returns the directories that must be watched,
+// too.
+func (w *Watcher) dirsOf(fd int, rel string, names []string, found func(Event)) (below []string) {
+	for _, leaf := range names {
 		if found != nil && !strings.HasPrefix(leaf, temporaryPrefix) {
 			found(Event{path.Join(rel, leaf), Created})
 		}
-		if !w.recursive {
+		if !w.recursive || len(below) > maxWatched || w.leaves != nil && w.leaves(leaf) {
 			continue
 		}
 		if info, err := inspect(fd, leaf); err == nil && info.Type == Directory {
-			below = append(below, leaf)
+			below = append(below, path.Join(rel, leaf))
 		}
 	}
-	return below, nil
+	return below
 }
 
 // watch makes the kernel report changes in an open directory.
 func (w *Watcher) watch(fd int, rel string) (*watchedDir, error) {
 	if len(w.dirs) == maxWatched {
-		return nil, errs.Busy("more than %d directories below %s would have to be watched",
-			maxWatched, quoted(w.name))
+		return nil, w.tooMany()
 	}
 	wd := 0
 	err := w.control(func(events int) (err error) {
-		wd, err = unix.InotifyAddWatch(events, fmt.Sprintf("/proc/self/fd/%d", fd), watchedChanges)
+		changes := uint32(watchedChanges)
+		if w.leaves != nil {
+			changes &^= unix.IN_ATTRIB
+		}
+		wd, err = unix.InotifyAddWatch(events, fmt.Sprintf("/proc/self/fd/%d", fd), changes)
 		return err
 	})
 	if errors.Is(err, unix.ENOSPC) {
@@ -199,6 +259,7 @@ func (w *Watcher) read(events []byte) (list []Event, err error) {
 	if w.recursive {
 		defer w.root.walk()()
 	}
+	w.left = maxKnown
 	err = w.root.asOwner(func() (err error) {
 		list, err = w.convert(events)
 		return err
@@ -256,7 +317,7 @@ func (w *Watcher) change(d *watchedDir, name string, event *unix.InotifyEvent,
 		if wrote {
 			tell(Event{at, Written})
 		}
-		if !d.names[name] {
+		if !d.names[name] && w.leaves == nil {
 			d.names[name] = true
 			w.known++
 		}
@@ -264,7 +325,7 @@ func (w *Watcher) change(d *watchedDir, name string, event *unix.InotifyEvent,
 			return errs.Busy("more than %d files below %s would have to be watched", maxKnown,
 				quoted(w.name))
 		}
-		if w.recursive && event.Mask&unix.IN_ISDIR != 0 {
+		if w.recursive && event.Mask&unix.IN_ISDIR != 0 && (w.leaves == nil || !w.leaves(name)) {
 			if err := w.add(at, tell); cerrdefs.IsResourceExhausted(err) {
 				return err
 			}

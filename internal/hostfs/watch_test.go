@@ -3,6 +3,7 @@ package hostfs
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -192,4 +193,49 @@ func TestADirectoryWithTooManyNamesIsNotWatched(t *testing.T) {
 		t.Fatalf("one of %d is not: %v", maxKnown, err)
 	}
 	w.Close()
+}
+
+// Who watches most of a directory does without what it leaves, and without the deepest where there are too many.
+func TestWatchMost(t *testing.T) {
+	dir := t.TempDir()
+	root, err := Open(Config{Dir: dir, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Walks: NewWalks(), User: "lab"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for _, name := range []string{"left/in", "deep/" + strings.Repeat("d/", 1100), "near"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w, err := root.WatchMost(".", func(leaf string) bool { return leaf == "left" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if w.of("near") < 0 || w.of("deep/d/d") < 0 || w.of("left") >= 0 || len(w.dirs) != maxWatched {
+		t.Errorf("%d directories: near %d, left %d", len(w.dirs), w.of("near"), w.of("left"))
+	}
+	for _, name := range []string{"left/in/unheard", "near/file"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "new", "left"), 0o755), os.Chmod(filepath.Join(dir, "near"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	got := map[Event]bool{}
+	for want := (Event{"new", Created}); !got[want]; {
+		events, err := w.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range events {
+			got[e] = true
+		}
+	}
+	want := map[Event]bool{{"near/file", Created}: true, {"near/file", Written}: true, {"new", Created}: true}
+	if !maps.Equal(got, want) {
+		t.Errorf("%v", got)
+	}
 }
