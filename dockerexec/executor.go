@@ -97,10 +97,12 @@ type Executor struct {
 	nets     *networks.Networks
 	mending  chan struct{} // holds one when they are to be checked
 
-	mu     sync.Mutex
-	closed bool
-	all    map[*Container]bool            // the registry
-	users  map[string]map[*Container]bool // the same, by user
+	mu        sync.Mutex
+	closed    bool
+	all       map[*Container]bool            // the registry
+	users     map[string]map[*Container]bool // the same, by user
+	several   map[string]bool                // the users who have more than one
+	moreOfOne chan struct{}                  // holds one when such a user has one more
 	// by what on the host its programs can write to
 	writers map[string]map[*Container]bool
 	calls   map[Fingerprint]*Container // those that calls find, and the pool's
@@ -118,6 +120,7 @@ func New(runs engine.Engine, cfg Config) *Executor {
 		changes: changes{told: make(chan Changes, 1)},
 		begun:   make(chan struct{}), mending: make(chan struct{}, 1), adopting: make(chan struct{}, adoptionsAtOnce),
 		all: map[*Container]bool{}, users: map[string]map[*Container]bool{},
+		several: map[string]bool{}, moreOfOne: make(chan struct{}, 1),
 		writers: map[string]map[*Container]bool{},
 		calls:   map[Fingerprint]*Container{}, ids: map[string]*Container{}, ends: map[string]*end{},
 		bound: map[string]poolRecord{},
@@ -151,6 +154,7 @@ func (e *Executor) Start(ctx context.Context, gate Gate) {
 	e.work.Go(e.followDocker)
 	e.work.Go(e.watchNetworks)
 	e.work.Go(e.removeShims)
+	e.work.Go(e.relayChanges)
 }
 
 // Shutdown waits until everything has stopped. Containers stay for the next service to adopt,

@@ -33,8 +33,7 @@ const (
 	unwatchedFor = time.Second
 	silentFor    = 10 * time.Second
 	lateFor      = time.Second
-	// maxChanged is how many changed paths, and how many directories, a container may have waiting.
-	// Of more paths, their directories are told; of more directories, none.
+	// maxChanged is how many changed paths, and how many directories, News may have.
 	maxChanged = 256
 	// knownFor is how long a container is taken to know that it has renamed a file.
 	knownFor = 10 * time.Second
@@ -50,11 +49,52 @@ const (
 	Replaced Change = "replaced"
 )
 
-// hearing is what a container is to be told of changes; Executor.mu guards it.
-type hearing struct {
+// News are paths that have changed. Of more than 256 their directories are told, and of more than 256
+// directories none.
+type News struct {
 	changed  []string // paths
 	modified []string // those of them with other content
 	dirs     []string // in which more has changed
+}
+
+// Add adds a path once. One that was modified has other content.
+func (n *News) Add(place string, modified bool) {
+	put := func(list *[]string, place string) {
+		if len(*list) < maxChanged && !slices.Contains(*list, place) {
+			*list = append(*list, place)
+		}
+	}
+	if modified {
+		put(&n.modified, place)
+	}
+	switch {
+	case slices.Contains(n.changed, place):
+	case len(n.changed) < maxChanged:
+		n.changed = append(n.changed, place)
+	default:
+		put(&n.dirs, path.Dir(place))
+	}
+}
+
+// Each calls tell for each path that has changed, and each directory in which more has.
+func (n *News) Each(tell func(place string, modified bool)) {
+	for _, place := range slices.Concat(n.changed, n.dirs) {
+		tell(place, slices.Contains(n.modified, place))
+	}
+}
+
+// lookUp is what an agent is asked to have heard; others says who may have changed it.
+func (n *News) lookUp(others bool) session.LookUp {
+	return session.LookUp{Paths: slices.Concat(n.changed, n.dirs), Modified: n.modified, Others: others}
+}
+
+// IsEmpty reports whether nothing has changed.
+func (n *News) IsEmpty() bool { return len(n.changed)+len(n.dirs)+len(n.modified) == 0 }
+
+// hearing is what a container is to be told of changes; Executor.mu guards it.
+type hearing struct {
+	own    News // what the service has changed
+	others News // what programs have changed, those of the container among them
 	// watched is when somebody was known to watch files, and quiet until when nobody is taken to.
 	watched, quiet time.Time
 	silent         time.Time            // until when it is not asked
@@ -86,30 +126,10 @@ func (h *hearing) add(place string, change Change) {
 		change == Made && h.knows(place) {
 		return // of a file that is replaced, Removed asks
 	}
-	put := func(list *[]string, place string) {
-		if len(*list) < maxChanged && !slices.Contains(*list, place) {
-			*list = append(*list, place)
-		}
-	}
-	if change != Made {
-		put(&h.modified, place)
-	}
-	if len(h.changed) >= maxChanged {
-		place = path.Dir(place)
-		put(&h.dirs, place)
-		return
-	}
-	put(&h.changed, place)
+	h.own.Add(place, change != Made)
 }
 
-// take returns what is to be told, and forgets it.
-func (h *hearing) take() (paths, modified []string) {
-	paths, modified = slices.Concat(h.changed, h.dirs), h.modified
-	h.changed, h.dirs, h.modified = nil, nil, nil
-	return paths, modified
-}
-
-func (h *hearing) isEmpty() bool { return len(h.changed)+len(h.dirs)+len(h.modified) == 0 }
+func (h *hearing) isEmpty() bool { return h.own.IsEmpty() && h.others.IsEmpty() }
 
 // mayWatch reports whether programs run in the container that may hear of changes: one that is
 // frozen, or in which no call is, has none.

@@ -16,6 +16,13 @@ import (
 	"github.com/daycare-run/sandbox/internal/quota"
 )
 
+// told returns what an agent is told, and forgets it.
+func told(n *News) (paths, modified []string) {
+	l := n.lookUp(false)
+	*n = News{}
+	return l.Paths, l.Modified
+}
+
 // A container is told of each path once, of many changes the directories, and never of what it has renamed itself.
 func TestWhatAContainerIsToHear(t *testing.T) {
 	var h hearing
@@ -26,20 +33,20 @@ func TestWhatAContainerIsToHear(t *testing.T) {
 	}
 	h.add("/home/log", Modified)
 	h.add("/home/log", Modified)
-	if paths, modified := h.take(); !slices.Equal(paths, []string{"/home/a/x", "/home/a/own", "/home/log"}) || !slices.Equal(modified, []string{"/home/log"}) {
+	if paths, modified := told(&h.own); !slices.Equal(paths, []string{"/home/a/x", "/home/a/own", "/home/log"}) || !slices.Equal(modified, []string{"/home/log"}) {
 		t.Errorf("%q, %q", paths, modified)
 	}
 	if !h.isEmpty() {
 		t.Error("it is told twice")
 	}
 	h.add("/home/a/own", Replaced)
-	if paths, modified := h.take(); !slices.Equal(paths, []string{"/home/a/own"}) || !slices.Equal(modified, paths) {
+	if paths, modified := told(&h.own); !slices.Equal(paths, []string{"/home/a/own"}) || !slices.Equal(modified, paths) {
 		t.Errorf("of one that is replaced: %q, %q", paths, modified)
 	}
 	for i := range 10_000 {
 		h.add(fmt.Sprintf("/home/many/%d/%d", i%(2*maxChanged), i), Modified)
 	}
-	paths, modified := h.take()
+	paths, modified := told(&h.own)
 	if len(paths) != 2*maxChanged || len(modified) != maxChanged || slices.Contains(paths, "/home/many") || !slices.Contains(paths, "/home/many/511") {
 		t.Errorf("%d paths, %d modified: %q", len(paths), len(modified), paths[len(paths)-3:])
 	}
@@ -77,7 +84,7 @@ func TestWhatAContainerHasRenamedIsForgotten(t *testing.T) {
 		time.Sleep(knownFor + time.Second)
 		h.add("/home/a", Replaced)
 		h.add("/home/b", Made)
-		if paths, _ := h.take(); !slices.Equal(paths, []string{"/home/a", "/home/b"}) {
+		if paths, _ := told(&h.own); !slices.Equal(paths, []string{"/home/a", "/home/b"}) {
 			t.Errorf("%q", paths)
 		}
 	})

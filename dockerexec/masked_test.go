@@ -1,6 +1,7 @@
 package dockerexec
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -46,6 +47,8 @@ func (r *releases) Release(Spec) {
 }
 
 func (r *releases) Forget(spec Spec) { r.Release(spec) }
+
+func (r *releases) Follow(context.Context, Spec, []string, func(News)) {}
 
 func (r *releases) Rebind(Spec, Spec) error { return nil }
 

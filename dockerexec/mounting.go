@@ -36,6 +36,9 @@ type mountPreparer interface {
 	// directories are the same under other names. Even after an error it is the second Spec that
 	// must be released.
 	Rebind(from, to Spec) error
+	// Follow tells what changes in directories of the host, which it reads as the owner of a Spec's
+	// home, until ctx ends. It leaves out what is too much.
+	Follow(ctx context.Context, spec Spec, dirs []string, told func(News))
 }
 
 // verified returns the mount as one that is verified.

@@ -1,6 +1,7 @@
 package dockerexec
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -73,6 +74,8 @@ func (m *poolModel) Prepare(Spec) (Prepared, error) { return Prepared{}, nil }
 func (m *poolModel) Release(Spec) {}
 
 func (m *poolModel) Forget(Spec) {}
+
+func (m *poolModel) Follow(context.Context, Spec, []string, func(News)) {}
 
 func (m *poolModel) Rebind(Spec, Spec) error { m.kill(afterRename); return nil }
 

@@ -1,6 +1,7 @@
 package dockerexec
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -35,9 +36,10 @@ func (g *preparerLog) Prepare(s Spec) (Prepared, error) {
 	g.note("prepare " + s.User)
 	return Prepared{}, nil
 }
-func (g *preparerLog) Release(s Spec)             { g.note("release " + s.User) }
-func (g *preparerLog) Forget(spec Spec)           { g.note("forget " + spec.User) }
-func (g *preparerLog) Rebind(from, to Spec) error { g.note("rebind " + from.User); return nil }
+func (g *preparerLog) Release(s Spec)                                     { g.note("release " + s.User) }
+func (g *preparerLog) Forget(spec Spec)                                   { g.note("forget " + spec.User) }
+func (g *preparerLog) Follow(context.Context, Spec, []string, func(News)) {}
+func (g *preparerLog) Rebind(from, to Spec) error                         { g.note("rebind " + from.User); return nil }
 
 // errNotNow is the engine's, of what it does not do in a test.
 var errNotNow = errors.New("not now")

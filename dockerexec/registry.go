@@ -41,6 +41,13 @@ func (e *Executor) enlist(c *Container) {
 		e.users[c.spec.User] = map[*Container]bool{}
 	}
 	e.users[c.spec.User][c] = true
+	if len(e.users[c.spec.User]) >= 2 {
+		e.several[c.spec.User] = true
+		select {
+		case e.moreOfOne <- struct{}{}:
+		default:
+		}
+	}
 	e.indexWrites(c)
 }
 
@@ -49,6 +56,9 @@ func (e *Executor) strike(c *Container) {
 	delete(e.all, c)
 	e.forgetWrites(c)
 	delete(e.users[c.spec.User], c)
+	if len(e.users[c.spec.User]) < 2 {
+		delete(e.several, c.spec.User)
+	}
 	if len(e.users[c.spec.User]) == 0 {
 		delete(e.users, c.spec.User)
 	}

@@ -125,11 +125,13 @@ func (e *Executor) lookUpRemoved(c *Container) {
 		}
 		paths := c.removed
 		c.removed = nil
-		changed, modified := c.hears.take()
+		changed, others := c.hears.own, c.hears.others
+		c.hears.own, c.hears.others = News{}, News{}
 		e.mu.Unlock()
-		left := e.lookUp(c, paths, nil)
-		if len(changed) > 0 && c.mayWatch() {
-			_ = e.lookUp(c, changed, modified) // what fails is not heard
+		left := e.lookUp(c, session.LookUp{Paths: paths})
+		if c.mayWatch() { // what fails is not heard
+			_ = e.lookUp(c, changed.lookUp(false))
+			_ = e.lookUp(c, others.lookUp(true))
 		}
 		e.mu.Lock()
 		again = len(left) == 0 && (len(c.removed) > 0 || !c.hears.isEmpty())
@@ -138,17 +140,18 @@ func (e *Executor) lookUpRemoved(c *Container) {
 	}
 }
 
-// lookUp has paths looked up in a container, and returns those for which that failed. The modified
-// ones among them are told to be that.
-func (e *Executor) lookUp(c *Container, paths, modified []string) (left []string) {
+// lookUp has paths looked up in a container, and returns those for which that failed.
+func (e *Executor) lookUp(c *Container, all session.LookUp) (left []string) {
+	paths := all.Paths
+	if len(paths) == 0 {
+		return nil
+	}
 	select {
 	case <-c.Settled():
 	default: // it was found paused, and may be being taken over
 		return paths
 	}
-	ask := func(ctx context.Context, c *Container, paths []string) error {
-		return e.askDetached(ctx, c, paths, modified)
-	}
+	ask := e.askDetached
 	if c.sess != nil {
 		done, err := c.Visit(e.ctx)
 		if err != nil {
@@ -156,35 +159,40 @@ func (e *Executor) lookUp(c *Container, paths, modified []string) (left []string
 		}
 		defer done()
 		e.keepsMemory(c)
-		ask = func(ctx context.Context, c *Container, paths []string) error {
-			return c.sess.LookUp(ctx, paths, modified)
+		ask = func(ctx context.Context, c *Container, some session.LookUp) error {
+			return c.sess.LookUp(ctx, some)
 		}
 	} else if !c.spec.isDetached() || c.is(life.Frozen) {
 		return paths
 	}
 	ctx, cancel := context.WithTimeout(e.ctx, lookUpLimit)
 	defer cancel()
-	for len(paths) > 0 {
-		next := paths[:min(len(paths), lookUpAtOnce)]
+	for some := range slices.Chunk(paths, lookUpAtOnce) {
+		next := session.LookUp{Paths: some, Others: all.Others}
+		for _, path := range all.Modified {
+			if slices.Contains(some, path) {
+				next.Modified = append(next.Modified, path)
+			}
+		}
 		if err := ask(ctx, c, next); err != nil {
 			return paths
 		}
-		paths, modified = paths[len(next):], nil
+		paths = paths[len(some):]
 	}
 	return nil
 }
 
 // askDetached is Session.LookUp for a container that runs without the service.
-func (e *Executor) askDetached(ctx context.Context, c *Container, paths, modified []string) error {
+func (e *Executor) askDetached(ctx context.Context, c *Container, some session.LookUp) error {
 	asking, cancel := context.WithTimeout(ctx, lookUpLimit/2)
 	defer cancel()
 	stream, err := e.AskPersistent(asking, c.ID())
 	if err == nil {
 		_, err = session.AskOnce(asking, stream,
-			control.Request{Do: control.LookUp, Paths: paths, Modified: modified})
+			control.Request{Do: control.LookUp, Paths: some.Paths, Modified: some.Modified, Others: some.Others})
 	}
-	if err != nil && c.spec.Persistent == "" {
-		return e.lookUpByExec(ctx, c, paths)
+	if err != nil && c.spec.Persistent == "" && !some.Others {
+		return e.lookUpByExec(ctx, c, some.Paths)
 	}
 	return err
 }

@@ -17,8 +17,8 @@ print("begun", flush=True)
 while os.stat("app.py").st_mtime_ns == seen: time.sleep(0.1)
 print("reloaded", flush=True)`
 
-// Real programs that watch a project, each as a process with a kernel of its own, hear of what the service writes. Those that look
-// by themselves hear of what another container writes, too.
+// Real programs that watch a project, each as a process with a kernel of its own, hear of what the service writes, and of what
+// another container writes.
 func TestWatchersOfAProject(t *testing.T) {
 	begin(t)
 	dir := t.TempDir()
@@ -39,6 +39,7 @@ func TestWatchersOfAProject(t *testing.T) {
 		"sum.test.js":  `test("sum", () => expect(require("./sum")(1, 2)).toBe(3))`,
 		"server.js":    `console.log("serves one"); setInterval(() => {}, 1000)`,
 		"watched.js":   `console.log("runs one"); setInterval(() => {}, 1000)`,
+		"plain.js":     `console.log("runs plain"); setInterval(() => {}, 1000)`,
 		"app.py":       "one",
 		"log":          "one\n",
 	} {
@@ -60,10 +61,11 @@ func TestWatchersOfAProject(t *testing.T) {
 			"index.html", "<h1>two</h1>", "page reload index.html", "page reload index.html"},
 		{[]string{"node", "node_modules/nodemon/bin/nodemon.js", "--watch", "server.js", "server.js"}, "serves one",
 			"server.js", `console.log("serves two"); setInterval(() => {}, 1000)`, "serves two", "serves two"},
-		{[]string{"node", "node_modules/jest/bin/jest.js", "--watchAll"}, "1 failed", "sum.js", "module.exports = (a, b) => a + b", "1 passed", ""},
+		{[]string{"node", "node_modules/jest/bin/jest.js", "--watchAll"}, "1 failed", "sum.js", "module.exports = (a, b) => a + b", "1 passed", "1 passed"},
 		// Two watch the same file, and nothing but it, so one of them is not where the file is renamed.
 		{[]string{"node", "--watch", "watched.js"}, "runs one", "watched.js", watched, "runs two", ""},
-		{[]string{"node", "--watch", "watched.js"}, "runs one", "", watched, "runs two", ""},
+		{[]string{"node", "--watch", "watched.js"}, "runs one", "", "", "runs two", ""},
+		{[]string{"node", "--watch", "plain.js"}, "runs plain", "plain.js", "", "", "runs plain"},
 		{[]string{"tail", "-n", "+1", "-F", "log"}, "one\n", "log", "two\n", "two\n", ""},
 		{[]string{"python3", "-c", reloads}, "begun", "app.py", "two", "reloaded", ""},
 	}
@@ -83,7 +85,7 @@ func TestWatchersOfAProject(t *testing.T) {
 		}
 	}
 	for _, w := range watchers {
-		if w.file != "" {
+		if w.content != "" {
 			l.write(t, user, "app/"+w.file, w.content)
 		}
 	}

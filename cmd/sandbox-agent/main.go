@@ -80,7 +80,7 @@ func run(args []string) (code int, err error) {
 	case "lasting":
 		return exitCode(agent.RunPersistent(control.SocketPath, commands.UID, commands.Root, score))
 	case "look-up":
-		return exitCode(agent.LookUp(commands.UID, args[1:], nil))
+		return exitCode(agent.LookUp(commands.UID, args[1:], nil, false))
 	case "bridge":
 		return exitCode(agent.Bridge(control.SocketPath))
 	default:

@@ -226,15 +226,24 @@ func (s *Session) tell(m wire.Control) error {
 	return err
 }
 
-// LookUp has the agent look paths up in the container, and tell who watches files of them, and that
-// some were modified. It blocks until the agent has, or ctx ends.
-func (s *Session) LookUp(ctx context.Context, paths, modified []string) error {
+// LookUp is what an agent looks up in its container, and has those hear who watch files.
+type LookUp struct {
+	Paths []string
+	// Modified are those of Paths with other content.
+	Modified []string
+	// Others says that programs have changed Paths: nothing is heard of what those in the container
+	// have changed themselves.
+	Others bool
+}
+
+// LookUp has the agent look paths up in the container. It blocks until the agent has, or ctx ends.
+func (s *Session) LookUp(ctx context.Context, l LookUp) error {
 	stream, err := openStream(ctx, s.mux)
 	if err != nil {
 		return err
 	}
 	return exchange(ctx, stream,
-		wire.KindStart, wire.Start{LookUp: paths, Modified: modified}, wire.KindExit, &wire.Exit{})
+		wire.KindStart, wire.Start{LookUp: l.Paths, Modified: l.Modified, Others: l.Others}, wire.KindExit, &wire.Exit{})
 }
 
 // Rename has the agent rename a file in the container, if a program there watches files. It blocks

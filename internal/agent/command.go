@@ -73,7 +73,7 @@ func (c *command) serve() {
 		_ = c.stream.Close()
 		return
 	case start.LookUp != nil:
-		if LookUp(c.uid, start.LookUp, start.Modified) != nil ||
+		if LookUp(c.uid, start.LookUp, start.Modified, start.Others) != nil ||
 			wire.WriteMessage(c.stream, wire.KindExit, wire.Exit{}) != nil {
 			_ = c.stream.Reset()
 			return

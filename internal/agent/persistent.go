@@ -148,7 +148,7 @@ func (l *persistent) answer(stream *yamux.Stream) error {
 	case control.MakeMissing:
 		return reply(stream, l.make(r.Make))
 	case control.LookUp:
-		if err := LookUp(l.uid, r.Paths, r.Modified); err != nil {
+		if err := LookUp(l.uid, r.Paths, r.Modified, r.Others); err != nil {
 			return err
 		}
 		return reply(stream, control.Answer{})

@@ -28,7 +28,7 @@ import (
 // The directory is looked up once, so whatever it is then, a file is renamed within one directory:
 // other containers of the user may exchange what is on the way, and cannot have it put elsewhere.
 func Rename(uid uint32, r wire.Rename) (done wire.Renamed) {
-	if done.Watched = isWatched(); !done.Watched {
+	if done.Watched = isWatched(); !done.Watched || r.To == "" { // then that is all that is asked
 		return done
 	}
 	if r.From == "" {
@@ -155,7 +155,8 @@ func touch(path string, modified bool) (there bool) {
 	return true
 }
 
-// retouch sets the mode of a file or directory to what it is.
+// retouch sets the mode of a file or directory to what it is. An owner would be no event in gVisor,
+// which leaves out what does not differ.
 func retouch(fd int, now unix.Stat_t) {
 	if kind := now.Mode & unix.S_IFMT; kind == unix.S_IFREG || kind == unix.S_IFDIR {
 		_ = unix.Fchmodat(unix.AT_FDCWD, selfOf(fd), now.Mode&0o7777, 0)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/fair"
 	"github.com/daycare-run/sandbox/internal/hostfs"
 )
 
@@ -22,7 +23,8 @@ import (
 type Preparer struct {
 	usersDir string
 	log      zerolog.Logger
-	walks    *hostfs.Walks // of which there are none: only single names are made and looked at
+	walks    *hostfs.Walks // those of Follow; else only single names are made and looked at
+	followed *fair.Pool    // the directories that Follow follows
 
 	questions questions
 	empty     emptyDirs
@@ -40,7 +42,8 @@ type Preparer struct {
 // NewPreparer returns a Preparer for homes in usersDir, which must have no link in its path.
 func NewPreparer(usersDir string, log zerolog.Logger) *Preparer {
 	return &Preparer{usersDir: usersDir, log: log, walks: hostfs.NewWalks(),
-		needed: map[string]int{}, made: map[string]bool{},
+		followed: fair.NewPool(maxFollowed, 0),
+		needed:   map[string]int{}, made: map[string]bool{},
 		mounted: map[dockerexec.Fingerprint]mounted{}}
 }
 

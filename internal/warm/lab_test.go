@@ -162,6 +162,8 @@ func (m *mounts) Release(dockerexec.Spec) {}
 
 func (m *mounts) Forget(dockerexec.Spec) {}
 
+func (m *mounts) Follow(context.Context, dockerexec.Spec, []string, func(dockerexec.News)) {}
+
 func (m *mounts) Rebind(dockerexec.Spec, dockerexec.Spec) error { return nil }
 
 // has has containers of users that an earlier service made.

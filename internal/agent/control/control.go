@@ -108,6 +108,8 @@ type Request struct {
 	Paths []string `json:"paths,omitempty"`
 	// Modified are those of Paths of whose content is to be heard.
 	Modified []string `json:"modified,omitempty"`
+	// Others is for LookUp: see wire.Start.
+	Others bool `json:"others,omitempty"`
 	// Rename is for the verb.
 	Rename *wire.Rename `json:"rename,omitempty"`
 }

@@ -136,6 +136,9 @@ type Start struct {
 	LookUp []string `json:"lookUp,omitempty"`
 	// Modified are paths, of those in LookUp, of whose content is to be heard.
 	Modified []string `json:"modified,omitempty"`
+	// Others says that programs have changed what is in LookUp. What those in this container have
+	// changed themselves is not told. An older agent tells it again.
+	Others bool `json:"others,omitempty"`
 	// Rename asks for no command, but for a file to be renamed. The Exit says what became of it.
 	Rename *Rename `json:"rename,omitempty"`
 	// Offer asks for no command, but for the agent to listen at ports, and Accept for one connection
@@ -146,6 +149,7 @@ type Start struct {
 
 // Rename is a file that is to be renamed as the commands' user, if a program watches files, within a
 // directory. Without From, To is about to be replaced elsewhere, and who watches it is to hear of that.
+// Without To, it is only asked whether a program watches.
 type Rename struct {
 	Dir  string `json:"dir"`
 	From string `json:"from,omitempty"`
