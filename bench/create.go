@@ -58,7 +58,7 @@ func (s *service) measureCreation(ctx context.Context, c *creation) error {
 		atOnce bool
 		one    func(i int) (time.Duration, error)
 	}{
-		{&c.one, n, false, func(i int) (time.Duration, error) { return s.newUser(ctx, fmt.Sprint("one-", i), "true") }},
+		{&c.one, min(n, 2*waiting), false, func(i int) (time.Duration, error) { return s.newUser(ctx, fmt.Sprint("one-", i), "true") }},
 		{&c.burst, n, true, func(i int) (time.Duration, error) { return s.newUser(ctx, fmt.Sprint("burst-", i), "true") }},
 		{&c.dockerOne, min(n, waiting), false, run},
 		{&c.dockerBurst, min(n, waiting), true, run},

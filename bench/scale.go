@@ -28,7 +28,7 @@ const scaleTarget = 1.2
 // everything but the engine and the agents, several times. The least time of each counts: what is
 // above it comes from the machine.
 func (l *lab) measureScale(ctx context.Context) (found scaled, err error) {
-	const rounds = 3
+	const rounds = 2
 	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkAmong$", "-benchtime", "300x", "-count", fmt.Sprint(rounds),
 		"./internal/warm", "./internal/sandbox")
 	cmd.Dir = ".."
