@@ -52,44 +52,68 @@ const (
 // News are paths that have changed. Of more than 256 their directories are told, and of more than 256
 // directories none.
 type News struct {
-	changed  []string // paths
-	modified []string // those of them with other content
-	dirs     []string // in which more has changed
+	changed  places
+	modified places // those of changed with other content
+	dirs     places // in which more has changed
 }
 
-// Add adds a path once. One that was modified has other content.
+// places are paths in the order in which they came, each once.
+type places struct {
+	list []string
+	has  map[string]bool
+}
+
+// add adds a path, and reports whether it is there now.
+func (p *places) add(place string) bool {
+	if p.has[place] || len(p.list) >= maxChanged {
+		return p.has[place]
+	}
+	if p.has == nil {
+		p.has = map[string]bool{}
+	}
+	p.list, p.has[place] = append(p.list, place), true
+	return true
+}
+
+// Add adds a path. One that was modified has other content.
 func (n *News) Add(place string, modified bool) {
-	put := func(list *[]string, place string) {
-		if len(*list) < maxChanged && !slices.Contains(*list, place) {
-			*list = append(*list, place)
-		}
-	}
-	if modified {
-		put(&n.modified, place)
-	}
 	switch {
-	case slices.Contains(n.changed, place):
-	case len(n.changed) < maxChanged:
-		n.changed = append(n.changed, place)
-	default:
-		put(&n.dirs, path.Dir(place))
+	case !n.changed.add(place):
+		n.AddDir(path.Dir(place))
+	case modified:
+		n.modified.add(place)
 	}
 }
+
+// AddDir adds a directory in which more has changed.
+func (n *News) AddDir(place string) { n.dirs.add(place) }
+
+// IsEmpty reports whether nothing has changed.
+func (n *News) IsEmpty() bool { return len(n.changed.list)+len(n.dirs.list) == 0 }
 
 // Each calls tell for each path that has changed, and each directory in which more has.
-func (n *News) Each(tell func(place string, modified bool)) {
-	for _, place := range slices.Concat(n.changed, n.dirs) {
-		tell(place, slices.Contains(n.modified, place))
+func (n *News) Each(tell func(place string, modified, dir bool)) {
+	for _, place := range n.changed.list {
+		tell(place, n.modified.has[place], false)
+	}
+	for _, place := range n.dirs.list {
+		tell(place, false, true)
+	}
+}
+
+func (n *News) put(place string, modified, dir bool) {
+	if dir {
+		n.AddDir(place)
+	} else {
+		n.Add(place, modified)
 	}
 }
 
 // lookUp is what an agent is asked to have heard; others says who may have changed it.
 func (n *News) lookUp(others bool) session.LookUp {
-	return session.LookUp{Paths: slices.Concat(n.changed, n.dirs), Modified: n.modified, Others: others}
+	return session.LookUp{Paths: slices.Concat(n.changed.list, n.dirs.list), Modified: n.modified.list,
+		Others: others}
 }
-
-// IsEmpty reports whether nothing has changed.
-func (n *News) IsEmpty() bool { return len(n.changed)+len(n.dirs)+len(n.modified) == 0 }
 
 // hearing is what a container is to be told of changes; Executor.mu guards it.
 type hearing struct {

@@ -172,9 +172,9 @@ func (e *Executor) followFor(user string, watched []*Container, dirs []string) (
 // tellOthers has a container told what others may have changed, where it sees that.
 func (e *Executor) tellOthers(c *Container, news News) {
 	var there News
-	news.Each(func(host string, modified bool) {
+	news.Each(func(host string, modified, dir bool) {
 		for _, place := range c.spec.WritablePlaces(host, "") {
-			there.Add(place, modified)
+			there.put(place, modified, dir)
 		}
 	})
 	if there.IsEmpty() {
@@ -184,7 +184,7 @@ func (e *Executor) tellOthers(c *Container, news News) {
 	if c.hears.others.IsEmpty() {
 		c.hears.others = there
 	} else {
-		there.Each(c.hears.others.Add)
+		there.Each(c.hears.others.put)
 	}
 	e.mu.Unlock()
 	e.lookUpSoon(c)

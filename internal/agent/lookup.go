@@ -24,7 +24,7 @@ func LookUp(uid uint32, paths, modified []string, others bool) error {
 	err := asTenant(uid, func() {
 		switch {
 		case heard && others:
-			paths = own.others(paths)
+			paths = own.others(paths, modified)
 			modified = slices.DeleteFunc(modified, func(path string) bool { return !slices.Contains(paths, path) })
 		case heard:
 			own.told(paths)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 	"unsafe"
@@ -20,11 +21,12 @@ import (
 // not been told yet it hears nothing, so a change there may be heard twice, once.
 
 const (
-	// ownFor is how much later than a change here was heard a file may have changed by it, and
-	// goneFor how long ago what is gone may have been removed here.
-	ownFor  = 100 * time.Millisecond
-	goneFor = 2 * time.Second
-	// nudgedFor is how long what is heard of a path is taken to be the agent's own doing.
+	// ownFor is how much later than a change here was heard a file's content may have changed by it.
+	// Of what else has changed, other agents change the time by having it heard: namedFor is the same
+	// for that, and how long ago what is gone may have been removed here.
+	ownFor   = 100 * time.Millisecond
+	namedFor = time.Second
+	// nudgedFor is how long a modification that is heard may be the agent's own doing.
 	nudgedFor = time.Second
 	// maxOwn is how many directories are listened to, and how many paths are known. At either bound
 	// all are forgotten.
@@ -41,13 +43,14 @@ type ownChanges struct {
 	dirs   map[int32]string // by watch descriptor
 	wds    map[string]int32
 	at     map[string]time.Time // when a change of a path was heard
-	nudged map[string]time.Time // when the agent had a path heard
+	nudged map[string]time.Time // when the agent had a modification heard, until it hears that itself
 }
 
 var own ownChanges
 
-// others returns those of paths whose last change was not made here. The thread is the tenant's.
-func (o *ownChanges) others(paths []string) (list []string) {
+// others returns those of paths whose last change was not made here; modified are those of them with
+// other content. The thread is the tenant's.
+func (o *ownChanges) others(paths, modified []string) (list []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.dirs) >= maxOwn || len(o.at) >= maxOwn || len(o.nudged) >= maxOwn {
@@ -56,27 +59,37 @@ func (o *ownChanges) others(paths []string) (list []string) {
 	if o.events == nil && o.begin() != nil {
 		return nil
 	}
-	now := time.Now()
+	now, listened := time.Now(), map[string]bool{}
 	for _, path := range paths {
-		o.listen(filepath.Dir(path))
-		if !o.isOwn(path, now) {
+		if dir := filepath.Dir(path); !listened[dir] {
+			listened[dir] = true
+			o.listen(dir)
+		}
+		hasModified := slices.Contains(modified, path)
+		if o.isOwn(path, hasModified, now) {
+			continue
+		}
+		if list = append(list, path); hasModified {
 			o.nudged[path] = now
-			list = append(list, path)
 		}
 	}
 	return list
 }
 
-func (o *ownChanges) isOwn(path string, now time.Time) bool {
+func (o *ownChanges) isOwn(path string, modified bool, now time.Time) bool {
 	at, heard := o.at[path]
 	if !heard {
 		return false
 	}
 	var st unix.Stat_t
-	if unix.Lstat(path, &st) != nil {
-		return now.Sub(at) < goneFor
+	switch {
+	case unix.Lstat(path, &st) != nil:
+		return now.Sub(at) < namedFor
+	case modified:
+		return time.Unix(st.Mtim.Unix()).Before(at.Add(ownFor))
+	default:
+		return time.Unix(st.Ctim.Unix()).Before(at.Add(namedFor))
 	}
-	return time.Unix(st.Ctim.Unix()).Before(at.Add(ownFor))
 }
 
 // told notes that these paths were heard.
@@ -116,21 +129,24 @@ func (o *ownChanges) begin() error {
 	return nil
 }
 
-// listen listens to a directory. One that has another's name now is listened to by its name.
+// listen listens to a directory. One of that name may be another one by now, which is not heard of
+// where it was replaced elsewhere.
 func (o *ownChanges) listen(dir string) {
-	if _, is := o.wds[dir]; is {
-		return
-	}
 	conn, err := o.events.SyscallConn()
 	if err != nil {
 		return
 	}
 	_ = conn.Control(func(fd uintptr) {
 		wd, err := unix.InotifyAddWatch(int(fd), dir, changesHere)
-		if err == nil {
-			delete(o.wds, o.dirs[int32(wd)])
-			o.dirs[int32(wd)], o.wds[dir] = dir, int32(wd)
+		if err != nil {
+			return
 		}
+		if old, is := o.wds[dir]; is && old != int32(wd) {
+			delete(o.dirs, old)
+			_, _ = unix.InotifyRmWatch(int(fd), uint32(old))
+		}
+		delete(o.wds, o.dirs[int32(wd)])
+		o.dirs[int32(wd)], o.wds[dir] = dir, int32(wd)
 	})
 }
 
@@ -164,7 +180,8 @@ func (o *ownChanges) note(events []byte, now time.Time) {
 			delete(o.wds, dir)
 		default:
 			path := filepath.Join(dir, string(name))
-			if now.Sub(o.nudged[path]) > nudgedFor && len(o.at) < maxOwn {
+			nudged := event.Mask&unix.IN_MODIFY != 0 && now.Sub(o.nudged[path]) < nudgedFor
+			if delete(o.nudged, path); !nudged && len(o.at) < maxOwn {
 				o.at[path] = now
 			}
 		}

@@ -18,17 +18,18 @@ func TestOwnChangesAreNotTold(t *testing.T) {
 	defer o.forget()
 	others := func(want ...string) {
 		t.Helper()
-		if got := o.others([]string{mine, theirs, told}); !slices.Equal(got, want) {
+		if got := o.others([]string{mine, theirs, told}, []string{mine, theirs}); !slices.Equal(got, want) {
 			t.Errorf("%q are others', want %q", got, want)
 		}
 	}
-	others(mine, theirs, told) // nothing was heard here before
 	write := func(path string) {
 		t.Helper()
 		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
+	write(theirs)
+	others(mine, theirs, told) // nothing was heard here before
 	heard := func(path string) (is bool) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -48,16 +49,17 @@ func TestOwnChangesAreNotTold(t *testing.T) {
 	o.mu.Unlock()
 	others(mine, theirs)
 	// What the agent does itself, to have theirs heard, is no change that was made here.
-	o.mu.Lock()
-	o.nudged[theirs] = time.Now().Add(time.Hour)
-	o.mu.Unlock()
-	write(theirs)
+	touch(theirs, true)
 	write(filepath.Join(dir, "last"))
 	for !heard(filepath.Join(dir, "last")) {
 		time.Sleep(time.Millisecond)
 	}
 	if heard(theirs) {
 		t.Error("the agent takes what it does for a change that was made here")
+	}
+	write(theirs) // and the next is
+	for !heard(theirs) {
+		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -66,7 +68,7 @@ func TestOwnChangesAreBounded(t *testing.T) {
 	var o ownChanges
 	defer o.forget()
 	for i := range 3 {
-		o.others([]string{filepath.Join(t.TempDir(), "x")})
+		o.others([]string{filepath.Join(t.TempDir(), "x")}, nil)
 		if o.events == nil || len(o.dirs) != i%2+1 {
 			t.Errorf("%d directories", len(o.dirs))
 		}
@@ -77,7 +79,7 @@ func TestOwnChangesAreBounded(t *testing.T) {
 		}
 	}
 	o.forget()
-	if o.events != nil || o.others(nil) != nil {
+	if o.events != nil || o.others(nil, nil) != nil {
 		t.Error("it is not forgotten")
 	}
 }

@@ -43,6 +43,8 @@ const (
 	// maxWatched bounds the directories of one Watcher, and maxKnown the names that it knows.
 	maxWatched = 1000
 	maxKnown   = 50_000
+	// maxAppeared bounds the names that one that need not have all reads when directories appear.
+	maxAppeared = 5000
 )
 
 // Watcher reports changes in a directory. Next is for one goroutine at a time.
@@ -52,6 +54,7 @@ type Watcher struct {
 	recursive bool
 	leaves    func(leaf string) bool // directories that are left out; nil for a Watcher that has all
 	left      int                    // names that it may still read, unless it has all
+	most      int                    // directories
 	events    *os.File               // inotify
 	dirs      map[int32]*watchedDir  // by watch descriptor
 	known     int
@@ -66,17 +69,18 @@ type watchedDir struct {
 // Watch starts to watch a directory, and with recursive also those below it. Root must stay open
 // until the Watcher is closed.
 func (r *Root) Watch(name string, recursive bool) (*Watcher, error) {
-	return r.watch(name, recursive, nil)
+	return r.watch(name, recursive, nil, maxWatched)
 }
 
 // WatchMost is Watch for a directory and those below it, without those that leaves says and, where
-// there are more than 1,000, or 50,000 names to be read for that, without the rest. It knows no
-// names, so who puts a file in place of another one has Created it; and nothing is Chmodded.
-func (r *Root) WatchMost(name string, leaves func(leaf string) bool) (*Watcher, error) {
-	return r.watch(name, true, leaves)
+// there are more than most, which is 1,000 at most, or too many names to be read for that, without
+// the rest. It knows no names, so who puts a file in place of another one has Created it; and nothing
+// is Chmodded.
+func (r *Root) WatchMost(name string, most int, leaves func(leaf string) bool) (*Watcher, error) {
+	return r.watch(name, true, leaves, most)
 }
 
-func (r *Root) watch(name string, recursive bool, leaves func(string) bool) (*Watcher, error) {
+func (r *Root) watch(name string, recursive bool, leaves func(string) bool, most int) (*Watcher, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
@@ -86,7 +90,7 @@ func (r *Root) watch(name string, recursive bool, leaves func(string) bool) (*Wa
 	}
 	w := &Watcher{
 		root: r, name: name, recursive: recursive, leaves: leaves, events: os.NewFile(uintptr(fd), "inotify"),
-		dirs: map[int32]*watchedDir{}, writes: map[uint32]bool{}, left: maxKnown,
+		dirs: map[int32]*watchedDir{}, writes: map[uint32]bool{}, left: maxKnown, most: min(most, maxWatched),
 	}
 	defer r.walk()()
 	if err := r.asOwner(func() error { return w.add("", nil) }); err != nil {
@@ -110,10 +114,12 @@ func (w *Watcher) add(rel string, found func(Event)) error {
 			err = failed // what has gone meanwhile, or may not be read, is not watched
 		}
 		waiting = append(waiting[1:], below...)
-		if more := len(w.dirs) + len(waiting) - maxWatched; more > 0 && w.leaves == nil && err == nil {
+		switch {
+		case len(waiting) <= w.most:
+		case w.leaves != nil:
+			waiting = waiting[:w.most]
+		case err == nil:
 			err = w.tooMany()
-		} else if more > 0 && w.leaves != nil {
-			waiting = waiting[:len(waiting)-min(more, len(waiting))]
 		}
 	}
 	if w.leaves != nil && cerrdefs.IsResourceExhausted(err) && len(w.dirs) > 0 {
@@ -124,11 +130,11 @@ func (w *Watcher) add(rel string, found func(Event)) error {
 
 // isFull reports whether a Watcher that need not have all has as much as it may.
 func (w *Watcher) isFull() bool {
-	return w.leaves != nil && (len(w.dirs) == maxWatched || w.left <= 0)
+	return w.leaves != nil && (len(w.dirs) == w.most || w.left <= 0)
 }
 
 func (w *Watcher) tooMany() error {
-	return errs.Busy("more than %d directories below %s would have to be watched", maxWatched,
+	return errs.Busy("more than %d directories below %s would have to be watched", w.most,
 		quoted(w.name))
 }
 
@@ -194,7 +200,7 @@ func (w *Watcher) dirsOf(fd int, rel string, names []string, found func(Event)) 
 
 // watch makes the kernel report changes in an open directory.
 func (w *Watcher) watch(fd int, rel string) (*watchedDir, error) {
-	if len(w.dirs) == maxWatched {
+	if len(w.dirs) == w.most {
 		return nil, w.tooMany()
 	}
 	wd := 0
@@ -259,7 +265,7 @@ func (w *Watcher) read(events []byte) (list []Event, err error) {
 	if w.recursive {
 		defer w.root.walk()()
 	}
-	w.left = maxKnown
+	w.left = maxAppeared
 	err = w.root.asOwner(func() (err error) {
 		list, err = w.convert(events)
 		return err
@@ -334,7 +340,9 @@ func (w *Watcher) change(d *watchedDir, name string, event *unix.InotifyEvent,
 		change := Removed
 		if event.Mask&unix.IN_MOVED_FROM != 0 {
 			change = Renamed
-			w.forget(at)
+			if event.Mask&unix.IN_ISDIR != 0 {
+				w.forget(at)
+			}
 		}
 		if d.names[name] {
 			delete(d.names, name)

@@ -208,7 +208,7 @@ func TestWatchMost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w, err := root.WatchMost(".", func(leaf string) bool { return leaf == "left" })
+	w, err := root.WatchMost(".", maxWatched, func(leaf string) bool { return leaf == "left" })
 	if err != nil {
 		t.Fatal(err)
 	}

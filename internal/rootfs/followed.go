@@ -2,7 +2,9 @@ package rootfs
 
 import (
 	"context"
+	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +22,8 @@ const (
 	// maxFollowed is how many directories, with what is below them, are followed for all users, of
 	// which each has a share: the kernel has 128 inotify instances for root.
 	maxFollowed = 32
+	// maxFollowedDirs is how many directories are followed below each.
+	maxFollowedDirs = 1000
 	// maxSeen is how many files are known by what they were when they were told, and comparedAtOnce how
 	// many are looked at together.
 	maxSeen, comparedAtOnce = 4096, 256
@@ -71,7 +75,7 @@ func (f *followed) follow(ctx context.Context) {
 		return // it is a file, or is not there now
 	}
 	defer root.Close()
-	watcher, err := root.WatchMost(".", func(leaf string) bool {
+	watcher, err := root.WatchMost(".", f.p.followedDirs, func(leaf string) bool {
 		return strings.HasPrefix(leaf, ".") || leaf == "node_modules"
 	})
 	if err != nil {
@@ -81,14 +85,14 @@ func (f *followed) follow(ctx context.Context) {
 	defer watcher.Close()
 	var news dockerexec.News
 	for _, name := range f.lost {
-		news.Add(filepath.Join(f.dir, name), false)
+		news.AddDir(filepath.Join(f.dir, name))
 	}
 	f.lost, f.seen = nil, map[string]seen{}
 	for ctx.Err() == nil {
 		if !news.IsEmpty() {
 			f.told(news)
-			sleep(ctx, toldEvery)
 		}
+		sleep(ctx, toldEvery)
 		events, err := watcher.Next(ctx)
 		if err != nil {
 			f.lost = watcher.Dirs(comparedAtOnce)
@@ -142,6 +146,20 @@ func (f *followed) differs(root *hostfs.Root, name string) bool {
 	}
 	f.seen[name] = now
 	return true
+}
+
+// followedDirs returns how many directories may be followed below each: all together take a quarter
+// at most of what the kernel watches for one user, which those of hidden files need, too.
+func followedDirs() int {
+	text, err := os.ReadFile("/proc/sys/fs/inotify/max_user_watches")
+	if err != nil {
+		return maxFollowedDirs
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return maxFollowedDirs
+	}
+	return min(n/4/maxFollowed, maxFollowedDirs)
 }
 
 func sleep(ctx context.Context, d time.Duration) {

@@ -32,7 +32,7 @@ func TestFollow(t *testing.T) {
 		defer close(over)
 		p.Follow(ctx, spec, []string{dir, filepath.Join(dir, "nowhere")}, func(news dockerexec.News) {
 			all := map[string]bool{}
-			news.Each(func(place string, modified bool) { all[place] = modified })
+			news.Each(func(place string, modified, _ bool) { all[place] = modified })
 			told <- all
 		})
 	}()
@@ -88,7 +88,7 @@ func TestWhatIsHeardIsNotToldAgain(t *testing.T) {
 			events = append(events, hostfs.Event{Name: "file", Change: change})
 		}
 		news := f.news(root, events)
-		news.Each(func(place string, m bool) { is, modified = place == name, m })
+		news.Each(func(place string, m, _ bool) { is, modified = place == name, m })
 		return is, modified
 	}
 	write("one")

@@ -25,6 +25,8 @@ type Preparer struct {
 	log      zerolog.Logger
 	walks    *hostfs.Walks // those of Follow; else only single names are made and looked at
 	followed *fair.Pool    // the directories that Follow follows
+	// followedDirs is how many are followed below each.
+	followedDirs int
 
 	questions questions
 	empty     emptyDirs
@@ -42,8 +44,8 @@ type Preparer struct {
 // NewPreparer returns a Preparer for homes in usersDir, which must have no link in its path.
 func NewPreparer(usersDir string, log zerolog.Logger) *Preparer {
 	return &Preparer{usersDir: usersDir, log: log, walks: hostfs.NewWalks(),
-		followed: fair.NewPool(maxFollowed, 0),
-		needed:   map[string]int{}, made: map[string]bool{},
+		followed: fair.NewPool(maxFollowed, 0), followedDirs: followedDirs(),
+		needed: map[string]int{}, made: map[string]bool{},
 		mounted: map[dockerexec.Fingerprint]mounted{}}
 }
 
