@@ -69,7 +69,7 @@ func TestCreationWithoutAPool(t *testing.T) {
 	s := createSection(findings{runtimes: []runtimeFindings{{runtime: "runsc", creation: c}, {runtime: "runc", creation: c}}})
 	met := map[string]string{}
 	for _, v := range s.verdicts {
-		met[v.runtime+" "+v.what] = v.word()
+		met[v.runtime+" "+v.what] = s.word(v)
 	}
 	if len(met) != 14 || met["runsc all at once: median ÷ last"] != "met" || met["runsc all at once: the last"] != "met" ||
 		met["runc frozen: p50 of the first `true`"] != "**not measured**" {

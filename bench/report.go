@@ -119,26 +119,46 @@ func writeMachine(b *strings.Builder, m machine) {
 
 func writeSummary(b *strings.Builder, sections []section) {
 	all, met := 0, 0
-	var missed [][]string
+	missed := map[string][][]string{} // by verdict
 	var why strings.Builder
 	for _, s := range sections {
 		for _, v := range s.verdicts {
 			all++
-			if v.met() {
+			word := s.word(v)
+			if word == wordMet {
 				met++
 				continue
 			}
-			missed = append(missed, slices.Concat([]string{s.title, v.runtime, v.what}, v.cells(), []string{v.target}))
-			if text := reason(s.title, v); text != "" && !strings.Contains(why.String(), text) {
-				fmt.Fprintf(&why, "- **%s, %s.** %s\n", s.title, v.what, text)
+			missed[word] = append(missed[word], slices.Concat([]string{s.title, v.runtime, v.what}, v.cells(), []string{v.target}))
+			if r := reason(s.title, v); r.text != "" && !strings.Contains(why.String(), r.text) {
+				fmt.Fprintf(&why, "- **%s, %s.** %s\n", s.title, v.what, r.text)
 			}
 		}
 	}
-	fmt.Fprintf(b, "**%d of %d targets are met.**\n\n", met, all)
-	if len(missed) > 0 {
-		b.WriteString("Not met:\n\n")
-		writeTable(b, slices.Concat([]string{"section", "runtime", "what"}, passHeads(len(missed[0])-5), []string{"target"}), missed)
+	fmt.Fprintf(b, "**%d of %d targets are met; %d are floors.** A floor is not met here, and what is below it is not the service's.\n\n",
+		met, all, len(missed[wordFloor]))
+	for _, kind := range []struct{ word, head string }{{wordMissed, "Not met"}, {wordUnmeasured, "Not measured"}, {wordFloor, "Floors"}} {
+		if rows := missed[kind.word]; len(rows) > 0 {
+			b.WriteString(kind.head + ":\n\n")
+			writeTable(b, slices.Concat([]string{"section", "runtime", "what"}, passHeads(len(rows[0])-5), []string{"target"}), rows)
+		}
+	}
+	if met < all {
 		fmt.Fprintf(b, "What is known about them:\n\n%s\n", cmp.Or(why.String(), "nothing yet.\n"))
+	}
+}
+
+// word is the verdict about a target of the section.
+func (s section) word(v verdict) string {
+	switch {
+	case v.met():
+		return wordMet
+	case !v.measured():
+		return wordUnmeasured
+	case reason(s.title, v).floor:
+		return wordFloor
+	default:
+		return wordMissed
 	}
 }
 
@@ -158,7 +178,7 @@ func writeSection(b *strings.Builder, s section) {
 	}
 	var rows [][]string
 	for _, v := range s.verdicts {
-		rows = append(rows, slices.Concat([]string{v.runtime, v.what}, v.cells(), []string{v.target, v.word()}))
+		rows = append(rows, slices.Concat([]string{v.runtime, v.what}, v.cells(), []string{v.target, s.word(v)}))
 	}
 	if len(rows) > 0 {
 		writeTable(b, slices.Concat([]string{"runtime", "what"}, passHeads(len(rows[0])-5), []string{"target", "verdict"}), rows)

@@ -22,10 +22,23 @@ func TestVerdictOfTwoPasses(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := merge([]section{{verdicts: []verdict{test.first}}, {verdicts: []verdict{test.next}}})
-			if len(s.verdicts) != 1 || s.verdicts[0].word() != test.word || !slices.Equal(s.verdicts[0].cells(), test.cells) {
-				t.Errorf("%d verdicts, the first %q, %q", len(s.verdicts), s.verdicts[0].word(), s.verdicts[0].cells())
+			if len(s.verdicts) != 1 || s.word(s.verdicts[0]) != test.word || !slices.Equal(s.verdicts[0].cells(), test.cells) {
+				t.Errorf("%d verdicts, the first %q, %q", len(s.verdicts), s.word(s.verdicts[0]), s.verdicts[0].cells())
 			}
 		})
+	}
+}
+
+// A target with a reason that is not the service's is a floor where it is missed, and met where it is met.
+func TestFloors(t *testing.T) {
+	s := section{title: "Cold exec"}
+	for what, want := range map[string]string{"p50 of API ÷ the runtime alone": wordFloor, "another": wordMissed} {
+		if got := s.word(atMost("r", what, 3.0, 2, times)); got != want {
+			t.Errorf("%s: %s", what, got)
+		}
+		if got := s.word(atMost("r", what, 1.0, 2, times)); got != wordMet {
+			t.Errorf("%s: %s", what, got)
+		}
 	}
 }
 
@@ -59,7 +72,7 @@ func TestReasonsAreOfTargets(t *testing.T) {
 	found := map[string]bool{}
 	for _, s := range (results{passes: []findings{f}}).sections() {
 		for _, v := range s.verdicts {
-			found[reason(s.title, v)] = true
+			found[reason(s.title, v).text] = true
 		}
 	}
 	for _, r := range reasons {

@@ -29,7 +29,7 @@ const scaleTarget = 1.2
 // above it comes from the machine.
 func (l *lab) measureScale(ctx context.Context) (found scaled, err error) {
 	const rounds = 2
-	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkAmong$", "-benchtime", "300x", "-count", fmt.Sprint(rounds),
+	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkAmong$", "-benchtime", "2000x", "-count", fmt.Sprint(rounds),
 		"./internal/warm", "./internal/sandbox")
 	cmd.Dir = ".."
 	out, err := cmd.CombinedOutput()
@@ -83,7 +83,7 @@ func scaleSection(f findings) section {
 	s := section{
 		title: "Among many others",
 		how: "What one user costs the service itself, among few and among many containers (of a user each) or registrations (ten\n" +
-			"for each user). The engine and the agents are in memory, and answer at once. The least mean of three rounds.",
+			"for each user). The engine and the agents are in memory, and answer at once. The least mean of two rounds.",
 		head: []string{"what", "among", "takes, µs", "among", "takes, µs", "ratio"},
 	}
 	for _, one := range f.scale {

@@ -56,16 +56,13 @@ func (v verdict) measured() bool {
 	return len(v.passes) > 0 && !slices.ContainsFunc(v.passes, func(p judgement) bool { return p.text == "" })
 }
 
-func (v verdict) word() string {
-	switch {
-	case v.met():
-		return "met"
-	case !v.measured():
-		return "**not measured**"
-	default:
-		return "**not met**"
-	}
-}
+// The verdicts. A floor is a target that is not met for a reason that is known and not the service's.
+const (
+	wordMet        = "met"
+	wordMissed     = "**not met**"
+	wordUnmeasured = "**not measured**"
+	wordFloor      = "floor"
+)
 
 // cells returns the values of the passes and their spread.
 func (v verdict) cells() []string {

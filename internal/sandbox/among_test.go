@@ -38,7 +38,7 @@ func BenchmarkAmong(b *testing.B) {
 			name string
 			do   func() error
 		}{
-			{"a call", func() error {
+			{"a call with its plan", func() error {
 				_, err := s.Exec(b.Context(), "box-7", sandbox.Request{Command: "true"}, func(session.Stream, []byte) error { return nil })
 				return err
 			}},
