@@ -232,10 +232,10 @@ func createSection(f findings) section {
 	s := section{
 		title: "Create and first command",
 		how: fmt.Sprintf("The PUT of a sandbox and the first exec of `true` of a user who has never been seen, until the answer is decoded. %d\n"+
-			"users come one after the other, and all at once; their containers stay until all have come. docker run is `docker run\n"+
+			"users come one after the other, and %d all at once; their containers stay until all have come. docker run is `docker run\n"+
 			"--rm`, as in \"Cold exec\". A pool has %d containers that wait. A frozen user's container has been idle for\n"+
 			"`idle.freezeAfter`. Other first calls have `denyRead`, for which no pool has containers. They come by turns without a\n"+
-			"pool and at any moment of a pool's being filled.", f.settings.users, waiting),
+			"pool and at any moment of a pool's being filled.", min(f.settings.users, 2*waiting), f.settings.users, waiting),
 		head: timesHead("runtime", "users"),
 	}
 	for _, r := range f.runtimes {

@@ -38,7 +38,7 @@ type settings struct {
 func (cfg settings) warmTurns() int { return (cfg.warm + rowLength - 1) / rowLength }
 
 func parseFlags(args []string, stderr io.Writer) (settings, error) {
-	// Both passes together take some 45 minutes on two processors; with fewer samples, ratios of 0.7 say nothing.
+	// Both passes together take an hour and a quarter on two slow processors.
 	cfg := settings{cold: 10, rounds: 8, streams: 2, session: 50, rests: 3, users: 100,
 		dnsRounds: 3, dnsSeconds: 2, handshakes: 400}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)

@@ -62,11 +62,6 @@ var reasons = []known{
   the new process goes to gVisor's kernel and back, on two processors. The filter of system calls is no part of it: docker
   exec in the same container, without the filter, takes as long. So a compiler driver, which starts three programs for each
   file, takes four times as long.`, true},
-	{"Create and first command", "a pool, one after the other", `The targets in milliseconds are of a machine on which a
-  program starts in a third of the time: there the first call of a user took 12 and 18 ms. Here ` + "`true`" + ` alone takes 4 ms
-  under runc and 16 under gVisor (the floors of "Calls that may use the network").`, true},
-	{"Create and first command", "all at once: the last", `The target is of that machine, too. Here docker run takes 17 s for
-  twenty at once, and the service 65 for a hundred: three quarters of that for each.`, true},
 	{"64 execs", "p50 of API ÷ floor", `The floor is one program and its children. Through the API the caller, sandboxd and the
   agent share the two cores with the commands. Under runc each call used 0.5 ms of processor time in sandboxd, 0.3 in the
   agent, and 0.07 in dockerd, the shim and containerd together, beside 0.9 for the floor. What a plan looks at on the host has
@@ -86,7 +81,7 @@ var reasons = []known{
   client is also told of the start, as soon as the shell says that it begins. Our own client is told of the end alone.`, true},
 	{"The stock client of E2B", "p50 of create and first command", `A trace under gVisor took 39 ms. Create took 5, mostly for
   three records that are on the disk before it is answered. The client took 4, in both calls. The rest was the login shell,
-  which did not wait for its command at the time. On a busy machine all of it takes longer.`, true},
+  which did not wait for its command at the time. On a busy machine all of it takes longer.`, false},
 }
 
 // reason returns what is known about a target.

@@ -49,8 +49,8 @@ const (
 	Replaced Change = "replaced"
 )
 
-// News are paths that have changed. Of more than 256 their directories are told, and of more than 256
-// directories none.
+// News are paths that have changed: the first 256 of them, and of more the directories that they are
+// in, the first 256 of those.
 type News struct {
 	changed  places
 	modified places // those of changed with other content
