@@ -133,7 +133,7 @@ func (p *preparation) end(mounts mountPreparer, of Spec) {
 // newContainer returns a container that is to be made, or one that was found, if id is set.
 func (e *Executor) newContainer(spec Spec, fingerprint Fingerprint, id string,
 	paused bool) *Container {
-	return &Container{
+	c := &Container{
 		Life: life.New(e.ctx, life.Config{Engine: e.engine, Detached: spec.isDetached(), ID: id,
 			Paused: paused}),
 		spec: spec, fingerprint: fingerprint, since: time.Now(), foundPaused: paused,
@@ -141,7 +141,15 @@ func (e *Executor) newContainer(spec Spec, fingerprint Fingerprint, id string,
 		resources: resources{mounts: &preparation{turn: make(chan struct{}, 1)}, tmp: spec.tmpName()},
 		learned:   make(chan struct{}),
 	}
+	if spec.Process.ID != "" {
+		c.asks.EndsAfter = asksRarely
+	}
+	return c
 }
+
+// asksRarely is after how long the agent ends that runs commands beside a process: few are run, and
+// it takes memory.
+const asksRarely = time.Minute
 
 // isDetached reports whether the container goes on without calls and without the service.
 func (s Spec) isDetached() bool { return !s.hasSession() && !s.IsPooled() }

@@ -102,7 +102,8 @@ type Executor struct {
 	all       map[*Container]bool            // the registry
 	users     map[string]map[*Container]bool // the same, by user
 	several   map[string]bool                // the users who have more than one
-	moreOfOne chan struct{}                  // holds one when such a user has one more
+	active    map[string]bool                // those of them of whom a call or a container has begun
+	anyActive chan struct{}                  // holds one when there are any of these
 	// by what on the host its programs can write to
 	writers map[string]map[*Container]bool
 	calls   map[Fingerprint]*Container // those that calls find, and the pool's
@@ -120,7 +121,7 @@ func New(runs engine.Engine, cfg Config) *Executor {
 		changes: changes{told: make(chan Changes, 1)},
 		begun:   make(chan struct{}), mending: make(chan struct{}, 1), adopting: make(chan struct{}, adoptionsAtOnce),
 		all: map[*Container]bool{}, users: map[string]map[*Container]bool{},
-		several: map[string]bool{}, moreOfOne: make(chan struct{}, 1),
+		several: map[string]bool{}, active: map[string]bool{}, anyActive: make(chan struct{}, 1),
 		writers: map[string]map[*Container]bool{},
 		calls:   map[Fingerprint]*Container{}, ids: map[string]*Container{}, ends: map[string]*end{},
 		bound: map[string]poolRecord{},

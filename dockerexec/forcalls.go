@@ -51,6 +51,7 @@ func (e *Executor) Add(
 			"cannot run commands: the service is shutting down: %w", cerrdefs.ErrUnavailable)
 	}
 	if c = e.calls[fingerprint]; c != nil && c.is(inUse...) {
+		e.begins(spec.User)
 		return c, false, nil
 	}
 	c = e.newContainer(spec, fingerprint, "", false)

@@ -2,10 +2,12 @@ package dockerexec
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/pathmap"
 )
@@ -16,22 +18,23 @@ import (
 // known there: the agents leave out what was made in their own containers.
 
 const (
-	// sharedLook is how often it is looked who has several containers, besides when there is one
-	// more, and watchedLook how often it is asked whether somebody watches. Where nobody does it is
-	// asked ever more seldom.
-	sharedLook   = 2 * time.Second
+	// sharedLook is how often it is looked who has several containers.
+	sharedLook = 2 * time.Second
+	// It is asked whether somebody watches: every watchedLook at most while somebody does or calls
+	// begin, and otherwise after watchedFirst and then ever more seldom, up to watchedLast.
 	watchedLook  = 10 * time.Second
 	watchedFirst = time.Second
-	watchedLast  = 30 * time.Second
+	watchedLast  = 5 * time.Minute
 )
 
 // relayChanges has each user's containers hear of each other's changes.
 func (e *Executor) relayChanges() {
-	follows := map[string]bool{}
+	follows := map[string]chan struct{}{} // each holds one when a call or a container has begun
 	over := make(chan string)
 	look := time.NewTicker(sharedLook)
 	defer look.Stop()
 	for {
+		var users []string
 		select {
 		case <-e.ctx.Done():
 			for range follows {
@@ -42,13 +45,22 @@ func (e *Executor) relayChanges() {
 			delete(follows, user)
 			continue
 		case <-look.C:
-		case <-e.moreOfOne:
+			users = e.withSeveral()
+		case <-e.anyActive:
+			users = e.takeActive()
+			for _, user := range users {
+				select {
+				case follows[user] <- struct{}{}:
+				default:
+				}
+			}
 		}
-		for _, user := range e.withSeveral() {
-			if !follows[user] && len(e.listeners(user)) > 0 {
-				follows[user] = true
+		for _, user := range users {
+			if follows[user] == nil && len(e.listeners(user)) > 0 {
+				begun := make(chan struct{}, 1)
+				follows[user] = begun
 				go func() {
-					e.relayChangesOf(user)
+					e.relayChangesOf(user, begun)
 					over <- user
 				}()
 			}
@@ -56,13 +68,29 @@ func (e *Executor) relayChanges() {
 	}
 }
 
-func (e *Executor) withSeveral() (users []string) {
+// begins notes that a call or a container of a user begins, whose programs may change what others of
+// the user's watch. e.mu is held.
+func (e *Executor) begins(user string) {
+	if e.several[user] && !e.active[user] {
+		e.active[user] = true
+		select {
+		case e.anyActive <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (e *Executor) takeActive() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for user := range e.several {
-		users = append(users, user)
-	}
-	return users
+	defer clear(e.active)
+	return slices.Collect(maps.Keys(e.active))
+}
+
+func (e *Executor) withSeveral() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Collect(maps.Keys(e.several))
 }
 
 // listeners returns the containers in which somebody may watch files that another container of the
@@ -86,22 +114,40 @@ func (e *Executor) listeners(user string) (list []*Container) {
 	return list
 }
 
+// anotherRuns reports whether programs run in another container of a user.
+func (e *Executor) anotherRuns(user string, than *Container) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for c := range e.users[user] {
+		now := c.Now()
+		if c != than && now.State == life.Ready && (c.spec.isDetached() || now.Calls > 0) {
+			return true
+		}
+	}
+	return false
+}
+
 // relayChangesOf does it for one user, while there are listeners.
-func (e *Executor) relayChangesOf(user string) {
+func (e *Executor) relayChangesOf(user string, begun <-chan struct{}) {
 	var may, watched []*Container
 	var follows []string
 	stop := func() {}
 	defer func() { stop() }()
-	for wait := watchedFirst; ; {
+	wait, someBegun := watchedFirst, true
+	for e.ctx.Err() == nil {
 		now := e.listeners(user)
 		if len(now) == 0 {
 			return
 		}
 		if !slices.Equal(now, may) {
-			may, wait = slices.Clone(now), watchedFirst
+			may, wait, someBegun = slices.Clone(now), watchedFirst, true
 		}
 		watched = slices.DeleteFunc(now, func(c *Container) bool {
-			return !e.isWatched(c, slices.Contains(watched, c))
+			was := slices.Contains(watched, c)
+			if !someBegun && !e.anotherRuns(user, c) {
+				return !was // nobody else changes anything
+			}
+			return !e.isWatched(c, was)
 		})
 		if dirs := writableDirs(watched); !slices.Equal(dirs, follows) {
 			stop()
@@ -110,12 +156,28 @@ func (e *Executor) relayChangesOf(user string) {
 		if len(watched) > 0 {
 			wait = watchedLook
 		}
+		someBegun = e.await(wait, begun)
+		if wait = min(2*wait, watchedLast); someBegun {
+			wait = min(wait, watchedLook)
+		}
+	}
+}
+
+// await waits for so long or, once something has begun, for watchedLook at most. It reports whether
+// that is so.
+func (e *Executor) await(wait time.Duration, begun <-chan struct{}) (someBegun bool) {
+	since, timer := time.Now(), time.NewTimer(wait)
+	defer timer.Stop()
+	for {
 		select {
 		case <-e.ctx.Done():
-			return
-		case <-time.After(wait):
+			return someBegun
+		case <-timer.C:
+			return someBegun
+		case <-begun:
+			someBegun = true
+			timer.Reset(min(time.Until(since.Add(wait)), time.Until(since.Add(watchedLook))))
 		}
-		wait = min(2*wait, watchedLast)
 	}
 }
 

@@ -102,3 +102,58 @@ func TestChangesOfOthersAreTold(t *testing.T) {
 		<-mounts.begun
 	})
 }
+
+// Nobody is asked whether somebody watches while no programs run that could change anything. A call that begins has it asked
+// at once, and calls after one another do seldom.
+func TestWhoCannotHearAnythingIsNotAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := newScriptedEngine(t)
+		engine.gVisor = true
+		var asked atomic.Int64
+		engine.Serve(func(p enginetest.Program) {
+			if p.Container.Labels[labelPersistent] == "" {
+				engine.obey(p)
+				return
+			}
+			agenttest.Requests(p, func(control.Request) *control.Answer {
+				asked.Add(1)
+				return &control.Answer{Renamed: &wire.Renamed{}}
+			})
+		})
+		e := engine.executor()
+		e.work.Go(e.relayChanges)
+		defer time.Sleep(2 * time.Minute) // until all agents have ended
+		defer e.Shutdown()
+		spec := engine.homeSpec("alice")
+		machine := spec
+		machine.Persistent = "s1"
+		if _, err := e.StartPersistent(t.Context(), machine, quota.Token{}); err != nil {
+			t.Fatal(err)
+		}
+		expect := func(least, most int64) {
+			t.Helper()
+			if got := asked.Swap(0); got < least || got > most {
+				t.Errorf("asked %d times, want %d to %d", got, least, most)
+			}
+		}
+		call := func() {
+			t.Helper()
+			if _, err := e.joined(t.Context(), spec); err != nil {
+				t.Fatal(err)
+			}
+		}
+		call()
+		time.Sleep(time.Second)
+		expect(1, 1)
+		time.Sleep(time.Hour)
+		expect(0, 0)
+		call()
+		time.Sleep(time.Second)
+		expect(1, 1)
+		for range 60 {
+			call()
+			time.Sleep(time.Second)
+		}
+		expect(5, 7)
+	})
+}

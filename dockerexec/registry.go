@@ -43,10 +43,7 @@ func (e *Executor) enlist(c *Container) {
 	e.users[c.spec.User][c] = true
 	if len(e.users[c.spec.User]) >= 2 {
 		e.several[c.spec.User] = true
-		select {
-		case e.moreOfOne <- struct{}{}:
-		default:
-		}
+		e.begins(c.spec.User)
 	}
 	e.indexWrites(c)
 }

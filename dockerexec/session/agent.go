@@ -145,10 +145,16 @@ func (a *Agent) AwaitShell(ctx context.Context) error {
 // OnDemand is the Agent of one purpose in one container. The first use starts it, and so does the
 // next one after it has ended. The zero value is ready. It is safe for concurrent use.
 type OnDemand struct {
+	// EndsAfter is how long nobody uses the agent until it ends; 0 for never. A stream that is open
+	// is a use.
+	EndsAfter time.Duration
+
 	starts singleflight.Group
 
 	mu     sync.Mutex
 	agent  *Agent
+	used   time.Time
+	unused *time.Timer // runs while the agent may become unused
 	closed bool
 }
 
@@ -169,14 +175,8 @@ func (d *OnDemand) Open(ctx context.Context, start func() (*Agent, error)) (*Age
 
 // running returns the existing agent, or starts one.
 func (d *OnDemand) running(start func() (*Agent, error)) (*Agent, error) {
-	d.mu.Lock()
-	agent, closed := d.agent, d.closed
-	d.mu.Unlock()
-	if closed {
-		return nil, errClosed
-	}
-	if agent != nil && !agent.mux.IsClosed() {
-		return agent, nil
+	if agent, err := d.existing(); agent != nil || err != nil {
+		return agent, err
 	}
 	agent, err := start()
 	d.mu.Lock()
@@ -185,8 +185,43 @@ func (d *OnDemand) running(start func() (*Agent, error)) (*Agent, error) {
 		_ = agent.mux.Close()
 		agent, err = nil, errClosed
 	}
-	d.agent = agent
+	d.agent, d.used = agent, time.Now()
+	if agent != nil && d.EndsAfter > 0 && d.unused == nil {
+		d.unused = time.AfterFunc(d.EndsAfter, d.endUnused)
+	}
 	return agent, err
+}
+
+// existing returns nil if there is none.
+func (d *OnDemand) existing() (*Agent, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, errClosed
+	}
+	if d.agent == nil || d.agent.mux.IsClosed() {
+		return nil, nil
+	}
+	d.used = time.Now()
+	return d.agent, nil
+}
+
+func (d *OnDemand) endUnused() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.unused = nil
+	if d.agent == nil || d.agent.mux.IsClosed() {
+		return
+	}
+	left := time.Until(d.used.Add(d.EndsAfter))
+	if d.agent.mux.NumStreams() > 0 {
+		left = d.EndsAfter
+	}
+	if left <= 0 {
+		_ = d.agent.mux.Close()
+		return
+	}
+	d.unused = time.AfterFunc(left, d.endUnused)
 }
 
 // HangUp ends the agent and its connections. It does not wait for them.

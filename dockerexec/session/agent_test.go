@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/libp2p/go-yamux/v5"
 
+	"github.com/daycare-run/sandbox/internal/agent/mux"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/internal/waittest"
 )
@@ -141,6 +143,50 @@ func TestAgentIsStartedOnDemand(t *testing.T) {
 		if _, err := d.Open(t.Context(), start); err == nil || !second.mux.IsClosed() {
 			t.Errorf("%v, closed: %v", err, second.mux.IsClosed())
 		}
+	})
+}
+
+// An agent that nobody uses ends, and not while a stream is open. The next use starts another.
+func TestAnUnusedAgentEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := OnDemand{EndsAfter: time.Minute}
+		starts := 0
+		start := func() (*Agent, error) {
+			starts++
+			host, inside := net.Pipe()
+			client, err := yamux.Client(host, mux.Config(100), nil)
+			server, serverErr := yamux.Server(inside, mux.Config(100), nil)
+			t.Cleanup(func() { _, _ = client.Close(), server.Close() })
+			return &Agent{client}, errors.Join(err, serverErr)
+		}
+		open := func(want int) *Agent {
+			t.Helper()
+			agent, err := d.Open(t.Context(), start)
+			if err != nil || starts != want {
+				t.Fatalf("%v, after %d starts, want %d", err, starts, want)
+			}
+			return agent
+		}
+		first := open(1)
+		time.Sleep(50 * time.Second)
+		open(1)
+		stream, err := first.Ask(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		if open(1); first.mux.IsClosed() {
+			t.Error("it ended while it was used")
+		}
+		_ = stream.Reset()
+		time.Sleep(3 * time.Minute)
+		if !first.mux.IsClosed() {
+			t.Error("it does not end")
+		}
+		open(2)
+		time.Sleep(2 * time.Minute)
+		open(3)
+		d.Close()
 	})
 }
 
