@@ -48,6 +48,7 @@ type runtimeFindings struct {
 	resting   resting
 	cold      cold
 	creation  creation
+	crowd     crowd
 	together  together
 	streams   []stream
 	memory    memory

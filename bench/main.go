@@ -6,7 +6,7 @@
 // settings.go how often, and parts.go what can be left out. turns.go compares ways by turns, and
 // stats.go has their times. Each section has a file with its measurement, its targets and its part
 // of the report. Commands: warm.go, session.go, rest.go, cold.go, create.go with refill.go,
-// together.go, stream.go, memory.go, grants.go, processes.go, e2b.go. What agents do all day:
+// together.go, stream.go, memory.go, grants.go, crowd.go, processes.go, e2b.go. What agents do all day:
 // work.go with workjobs.go. Network: network.go, dns.go with dnsload.go, guard.go. service.go and
 // docker.go are the two sides, outside.go has the test internet, filter.go our DNS filter by
 // itself, peer.go other servers, and proc.go and machine.go what the system says. report.go,

@@ -15,6 +15,8 @@ type part struct {
 	// root says that it makes networks, control groups or disks, or reads about other users'
 	// processes, and internet that it needs the test internet.
 	root, internet bool
+	// named says that it is measured only where --sections names it.
+	named bool
 	// programs are those of the host that it starts.
 	programs []string
 }
@@ -32,6 +34,7 @@ var parts = []part{
 	{name: "grants", show: grantsSection},
 	{name: "work", show: workSection, root: true},
 	{name: "scale", show: scaleSection},
+	{name: "crowd", show: crowdSection, root: true, named: true},
 	{name: "network", show: networkSection, root: true, internet: true},
 	{name: "dns", show: dnsSection, root: true, internet: true, programs: []string{"dnsperf", "dnsmasq"}},
 	{name: "guard", show: guardSection, root: true, internet: true, programs: []string{"ip", "haproxy"}},
@@ -60,12 +63,17 @@ func chooseParts(list string) ([]string, error) {
 
 // has reports whether any of the parts is to be measured.
 func (cfg settings) has(names ...string) bool {
-	return len(cfg.parts) == 0 || slices.ContainsFunc(names, func(name string) bool { return slices.Contains(cfg.parts, name) })
+	return slices.ContainsFunc(cfg.chosen(), func(p part) bool { return slices.Contains(names, p.name) })
 }
 
 // chosen returns the parts that are to be measured.
 func (cfg settings) chosen() []part {
-	return slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return !cfg.has(p.name) })
+	return slices.DeleteFunc(slices.Clone(parts), func(p part) bool {
+		if len(cfg.parts) == 0 {
+			return p.named
+		}
+		return !slices.Contains(cfg.parts, p.name)
+	})
 }
 
 // checkMeans returns an error if something is missing for the chosen parts.

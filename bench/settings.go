@@ -46,7 +46,7 @@ func parseFlags(args []string, stderr io.Writer) (settings, error) {
 	flags.IntVar(&cfg.warm, "n", 70, "samples of a warm exec, each way, in each of the two passes")
 	runtimes := flags.String("runtimes", "runc,runsc", "runtimes to measure, as the engine knows them")
 	flags.StringVar(&cfg.out, "out", ".", "folder for "+resultsName)
-	sections := flags.String("sections", "", "measure these only, separated by commas: "+strings.Join(partNames(), ", ")+"; without --out it prints the report and writes no file (default all)")
+	sections := flags.String("sections", "", "measure these only, separated by commas: "+strings.Join(partNames(), ", ")+"; without --out it prints the report and writes no file (default all but crowd, which makes 1,000 containers)")
 	flags.StringVar(&cfg.bin, "bin", "../bin", "folder of sandboxd and sandbox-agent")
 	flags.BoolVar(&cfg.quick, "quick", false, "a smoke run: one pass, few samples, short streams; without --out it prints the report and writes no file")
 	bytes := flags.String("stream-bytes", "512MiB", "size of one stream")

@@ -94,6 +94,8 @@ func (l *lab) runtimeSteps(ctx context.Context, found *runtimeFindings) []step {
 		in("create-pool", poolSettings, func(s *service) error { return s.measurePooled(ctx, &found.creation) }, "create"),
 		in("create-frozen", frozenSettings, func(s *service) error { return s.measureFrozen(ctx, &found.creation) }, "create"),
 		in("create-refill", nil, func(s *service) error { return s.measureRefilling(ctx, &found.creation) }, "create"),
+		in("crowd", crowdSettings, func(s *service) error { return s.measureCrowd(ctx, &found.crowd) }, "crowd"),
+		in("crowd-frozen", frozenCrowdSettings, func(s *service) error { return s.measureFrozenCrowd(ctx, &found.crowd) }, "crowd"),
 		in("create", noPool, func(s *service) error { return s.measureCreation(ctx, &found.creation) }, "create"),
 	}
 }
