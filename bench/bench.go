@@ -14,14 +14,6 @@ import (
 	"github.com/daycare-run/sandbox/e2e/inet"
 )
 
-// passes is how often everything is measured.
-func (cfg settings) passes() int {
-	if cfg.quick {
-		return 1
-	}
-	return 2
-}
-
 // results are all measurements.
 type results struct {
 	settings settings
@@ -94,7 +86,7 @@ func measure(ctx context.Context, cfg settings, progress io.Writer) (_ results, 
 	if found.machine, err = inspectMachine(ctx, l.docker, cfg.runtimes); err != nil {
 		return results{}, err
 	}
-	for l.pass = 1; l.pass <= cfg.passes(); l.pass++ {
+	for l.pass = 1; l.pass <= cfg.passes; l.pass++ {
 		one, err := l.measurePass(ctx)
 		if err != nil {
 			return results{}, err

@@ -22,6 +22,8 @@ type settings struct {
 	parts []string
 	// quick says that there are too few samples to mean much.
 	quick bool
+	// passes is how often everything is measured.
+	passes int
 	// Each of these is a number of samples.
 	warm, cold, rounds, streams int
 	session, rests              int
@@ -48,6 +50,7 @@ func parseFlags(args []string, stderr io.Writer) (settings, error) {
 	flags.StringVar(&cfg.out, "out", ".", "folder for "+resultsName)
 	sections := flags.String("sections", "", "measure these only, separated by commas: "+strings.Join(partNames(), ", ")+"; without --out it prints the report and writes no file (default all but crowd, which makes 1,000 containers)")
 	flags.StringVar(&cfg.bin, "bin", "../bin", "folder of sandboxd and sandbox-agent")
+	flags.IntVar(&cfg.passes, "passes", 2, "how often everything is measured")
 	flags.BoolVar(&cfg.quick, "quick", false, "a smoke run: one pass, few samples, short streams; without --out it prints the report and writes no file")
 	bytes := flags.String("stream-bytes", "512MiB", "size of one stream")
 	if err := flags.Parse(args); err != nil {
@@ -59,6 +62,9 @@ func parseFlags(args []string, stderr io.Writer) (settings, error) {
 		cfg.fewer()
 		if !given["n"] {
 			cfg.warm = 10
+		}
+		if !given["passes"] {
+			cfg.passes = 1
 		}
 		if !given["stream-bytes"] {
 			*bytes = "64MiB"
@@ -83,6 +89,8 @@ func parseFlags(args []string, stderr io.Writer) (settings, error) {
 	switch {
 	case flags.NArg() > 0:
 		return cfg, fmt.Errorf("unknown argument %q", flags.Arg(0))
+	case cfg.passes < 1:
+		return cfg, fmt.Errorf("--passes %d is not a number of passes", cfg.passes)
 	case cfg.warm < 1:
 		return cfg, fmt.Errorf("--n %d is not a number of samples", cfg.warm)
 	case cfg.streamBytes < blockBytes || cfg.streamBytes%blockBytes != 0:
