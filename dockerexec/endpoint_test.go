@@ -50,6 +50,10 @@ func (o *openings) Gateway(networks.Network) (networks.Gateway, bool, error) {
 
 func (o *openings) ResolvConf(string) string { return "/resolv.conf" }
 
+func (o *openings) Link(_ networks.Network, addr netip.Addr, _ net.HardwareAddr) string {
+	return "link " + addr.String()
+}
+
 func (o *openings) Open(_ context.Context, _ networks.Network, running []networks.Endpoint) error {
 	if o.meanwhile != nil {
 		o.meanwhile()

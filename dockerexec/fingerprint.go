@@ -102,6 +102,9 @@ func (c canonical) platform(p Platform) canonical {
 	if p.Offline != "" { // Specs without it keep the fingerprint that they had before it existed
 		c = c.text("offline").text(p.Offline)
 	}
+	if p.Linked != "" { // likewise
+		c = c.text("linked").text(p.Linked)
+	}
 	if p.GVisor { // likewise
 		c = c.text("gvisor")
 	}

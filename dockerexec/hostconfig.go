@@ -152,7 +152,12 @@ func (s Spec) engineSpec(spoolFile string, prepared Prepared, net networks.Wirin
 	if s.isOffline() {
 		made.Runtime = p.Offline
 	}
-	if net.Network != "" {
+	switch {
+	case net.Link != "":
+		made.Runtime, made.RuntimeLoopback = p.Linked, true
+		made.Process.Env = append(made.Process.Env, linkVariable+"="+net.Link)
+		made.Labels[labelAddress] = net.Addr.String()
+	case net.Network != "":
 		connect(&made, net)
 	}
 	return made
@@ -192,6 +197,9 @@ func (s Spec) mounts(spoolFile string, prepared Prepared, net networks.Wiring) [
 	}
 	return mounts
 }
+
+// linkVariable tells the runtime how to connect the container (tools/runsc/linker).
+const linkVariable = "DAYCARE_LINK"
 
 // connect attaches a container to its network.
 func connect(made *engine.Spec, net networks.Wiring) {

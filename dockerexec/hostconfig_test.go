@@ -241,7 +241,7 @@ func TestRootsCapabilities(t *testing.T) {
 	}
 }
 
-// A call without a network has a container that Docker gives none, where the runtime can do without; no other container has.
+// Who has no network has a container that Docker gives none, where the runtime can do without; no other container has.
 func TestOfflineContainers(t *testing.T) {
 	offline := Spec{Platform: Platform{Runtime: "runsc", EventsRuntime: "runsc-events", Offline: "runsc-offline", MaskDir: "/masks"}}
 	with := func(change func(*Spec)) Spec {
@@ -257,17 +257,52 @@ func TestOfflineContainers(t *testing.T) {
 		"not known":   {with(func(s *Spec) { s.Platform.Offline = "" }), "runsc"},
 		"events":      {with(func(s *Spec) { s.Events = true }), "runsc-events"},
 		"network":     {with(func(s *Spec) { s.Egress.Profile = "isolated" }), "runsc"},
-		"process":     {with(func(s *Spec) { s.Process.ID = "p-1" }), "runsc"},
-		"persistent":  {with(func(s *Spec) { s.Persistent = "l-1" }), "runsc"},
+		"process":     {with(func(s *Spec) { s.Process.ID = "p-1" }), "runsc-offline"},
+		"persistent":  {with(func(s *Spec) { s.Persistent = "l-1" }), "runsc-offline"},
 		"under runc":  {with(func(s *Spec) { s.Platform.Runtime, s.Platform.Offline = "runc", "runc" }), "runc"},
 		"of the pool": {with(func(s *Spec) { s.User = "" }), "runsc-offline"},
 	} {
 		made := tt.spec.engineSpec("/x", Prepared{}, networks.Wiring{})
-		disabled := name == "offline" || name == "under runc" || name == "of the pool"
-		file := map[bool]string{true: "/masks/hosts-offline", false: "/masks/hosts"}[disabled]
+		detached := name == "process" || name == "persistent"
+		disabled := name == "offline" || name == "under runc" || name == "of the pool" || detached
+		file := map[bool]string{true: "/masks/hosts-offline", false: "/masks/hosts"}[disabled && !detached]
 		hosts := has(made, engine.BindMount(file, "/etc/hosts", true))
 		if made.Runtime != tt.runtime || !hosts || made.RuntimeLoopback != disabled || made.Net != nil {
 			t.Errorf("%s: %s, hosts %v, %+v", name, made.Runtime, hosts, made)
 		}
+	}
+}
+
+// A container that reaches names is connected by its runtime where that can, and the engine gives it no network.
+func TestLinkedContainers(t *testing.T) {
+	linked := Spec{Platform: Platform{Runtime: "runsc", EventsRuntime: "runsc-events", Linked: "runsc-linked"}, Egress: Egress{Profile: "isolated", Domains: []string{"a.example"}}}
+	for name, tt := range map[string]struct {
+		change func(*Spec)
+		is     bool
+	}{
+		"names":     {func(*Spec) {}, true},
+		"process":   {func(s *Spec) { s.Process.ID = "p-1" }, true},
+		"machine":   {func(s *Spec) { s.Persistent = "l-1" }, true},
+		"no names":  {func(s *Spec) { s.Egress.Domains = nil }, true},
+		"open":      {func(s *Spec) { s.Egress.Domains = []string{"*"} }, false},
+		"offline":   {func(s *Spec) { s.Egress = Egress{} }, false},
+		"events":    {func(s *Spec) { s.Events = true }, false},
+		"not known": {func(s *Spec) { s.Platform.Linked = "" }, false},
+	} {
+		s := linked
+		if tt.change(&s); s.isLinked() != tt.is {
+			t.Errorf("%s: linked is %v", name, !tt.is)
+		}
+	}
+	at := networks.Wiring{Network: "daycare-isolated", Addr: netip.MustParseAddr("10.1.5.3"), ResolvConf: "/resolv"}
+	before := linked.engineSpec("/x", Prepared{}, at)
+	if before.Runtime != "runsc" || before.RuntimeLoopback || before.Net == nil || before.Labels[labelAddress] != "" {
+		t.Errorf("without a link: %+v", before)
+	}
+	at.Link = "how"
+	made := linked.engineSpec("/x", Prepared{}, at)
+	if made.Runtime != "runsc-linked" || !made.RuntimeLoopback || made.Net != nil || made.Labels[labelAddress] != "10.1.5.3" ||
+		!slices.Contains(made.Process.Env, "DAYCARE_LINK=how") || !has(made, engine.BindMount("/resolv", "/etc/resolv.conf", true)) {
+		t.Errorf("%+v", made)
 	}
 }

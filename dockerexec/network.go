@@ -36,6 +36,7 @@ func (s Spec) candidate(reach Egress) networks.Candidate {
 			Name: s.ContainerName(), User: s.User, Persistent: s.Persistent != "", Egress: reach,
 		},
 		Base: s.Platform.Network, Pooled: s.IsPooled(), Detached: s.isDetached(),
+		Linked: s.isLinked(),
 	}
 }
 

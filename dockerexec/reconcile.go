@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"path/filepath"
 	"sync"
 	"time"
@@ -367,7 +368,11 @@ func (e *Executor) register(found engine.Container, spec Spec, fingerprint Finge
 			c.writes = append(c.writes, moved(m.Source))
 		}
 	}
-	c.net = e.nets.Found(spec.candidate(reach), found)
+	candidate := spec.candidate(reach)
+	if spec.isLinked() {
+		candidate.At, _ = netip.ParseAddr(found.Labels[labelAddress])
+	}
+	c.net = e.nets.Found(candidate, found)
 	e.enlist(c)
 	e.ids[found.ID] = c
 	return c

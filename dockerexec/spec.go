@@ -89,10 +89,14 @@ type Platform struct {
 	// containers that may open the caller's control socket.
 	Runtime       string `json:"runtime"`
 	EventsRuntime string `json:"eventsRuntime"`
-	// Offline is the runtime of containers that run calls without a network, if it gives them a
-	// loopback of their own when Docker gives them no network at all, not even the one that it
-	// calls none. That saves Docker's part of a start. Empty means Runtime on that network.
+	// Offline is the runtime of containers without a network, if it gives them a loopback of their
+	// own when Docker gives them no network at all, not even the one that it calls none. That saves
+	// Docker's part of a start. Empty means Runtime on that network.
 	Offline string `json:"offline,omitempty"`
+	// Linked is the runtime of containers that reach names, if it connects them to their gateway
+	// itself. That saves Docker's part of a start, which is larger there. Empty means Runtime on
+	// Docker's network.
+	Linked string `json:"linked,omitempty"`
 	// GVisor says that Runtime and EventsRuntime are gVisor, whose kernel is the container's own.
 	GVisor bool `json:"gvisor,omitempty"`
 	// MaskDir is the directory on Docker's host with the sources of masks (Install).
@@ -266,6 +270,7 @@ const (
 	labelGateway     = "run.daycare.sandbox.gateway" // only on gateways: what they were made with
 	labelProcess     = "run.daycare.sandbox.process" // only on those of durable processes
 	labelPersistent  = "run.daycare.sandbox.lasting" // only on persistent ones
+	labelAddress     = "run.daycare.sandbox.address" // only where the runtime has connected it
 )
 
 // text returns the Spec as JSON, by which a container describes itself.
@@ -361,7 +366,13 @@ func (s Spec) Runtime() string {
 
 // isOffline reports whether the Spec's container gets no network from Docker at all.
 func (s Spec) isOffline() bool {
-	return s.Platform.Offline != "" && s.hasSession() && !s.Events && s.Egress.Profile == ""
+	return s.Platform.Offline != "" && !s.Events && s.Egress.Profile == ""
+}
+
+// isLinked reports whether the Spec's container is connected by its runtime, where its network has
+// a gateway.
+func (s Spec) isLinked() bool {
+	return s.Platform.Linked != "" && !s.Events && s.Egress.Profile != "" && !s.Egress.IsOpen()
 }
 
 // ContainerName returns the name of the Spec's container.

@@ -68,7 +68,7 @@ func TestDoctorOfAHealthyHost(t *testing.T) {
 		t.Errorf("exit code %d: %+v", code, found)
 	}
 	for check, part := range map[string]string{
-		"settings": "as of the service (pid ", "engine": "Docker ", "runtime runsc": "runsc", "offline runtime": "runsc-offline", "frozen containers": "stopped completely", "gvisor-bin": "boot ", "image": "version ", "nftables": "can be made",
+		"settings": "as of the service (pid ", "engine": "Docker ", "runtime runsc": "runsc", "offline runtime": "runsc-offline", "linked runtime": "runsc-linked", "frozen containers": "stopped completely", "gvisor-bin": "boot ", "image": "version ", "nftables": "can be made",
 		"service": "answers at " + l.path("sandboxd.sock"), "a command": "gvisor", "a denied name": "denied at once", "an allowed name": "resolves to " + openWorld(t).shared.String(),
 	} {
 		if f := found[check]; f.Level != doctor.OK || !strings.Contains(f.Found, part) {

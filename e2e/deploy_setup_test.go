@@ -110,11 +110,11 @@ func TestSetupKeepsTheOperatorsRuntimes(t *testing.T) {
 	for name, tt := range map[string]struct{ before, after map[string]runtime }{
 		"none": {
 			map[string]runtime{"other": {Path: theirs}},
-			map[string]runtime{"other": {Path: theirs}, "runsc": {Path: ours}, "runsc-events": {Path: filepath.Join(dir, "bin/runsc-events")}, "runsc-offline": {Path: filepath.Join(dir, "bin/runsc-offline")}},
+			map[string]runtime{"other": {Path: theirs}, "runsc": {Path: ours}, "runsc-events": {Path: filepath.Join(dir, "bin/runsc-events")}, "runsc-offline": {Path: filepath.Join(dir, "bin/runsc-offline")}, "runsc-linked": {Path: filepath.Join(dir, "bin/runsc-linked")}},
 		},
 		"of an earlier version": {
 			map[string]runtime{"runsc": {Path: ours}, "runsc-events": {Path: ours, Args: []string{"--host-uds=all"}}, "runsc-offline": {Path: ours, Args: []string{"--network=none"}}},
-			map[string]runtime{"runsc": {Path: ours}, "runsc-events": {Path: ours, Args: []string{"--host-uds=all"}}, "runsc-offline": {Path: filepath.Join(dir, "bin/runsc-offline")}},
+			map[string]runtime{"runsc": {Path: ours}, "runsc-events": {Path: ours, Args: []string{"--host-uds=all"}}, "runsc-offline": {Path: filepath.Join(dir, "bin/runsc-offline")}, "runsc-linked": {Path: filepath.Join(dir, "bin/runsc-linked")}},
 		},
 		"their own": {
 			map[string]runtime{"runsc": {Path: theirs, Args: []string{"--platform=kvm", "--overlay2=all:dir=/a b"}}},
@@ -190,7 +190,7 @@ func TestSetupReplacesOnlyItsOwnRunsc(t *testing.T) {
 	bin := filepath.Join(dir, "bin")
 	install := runscSetup(t, dir)
 	install()
-	beside := []string{"runsc-freezer", "runsc-events", "runsc-offline"}
+	beside := []string{"runsc-freezer", "runsc-events", "runsc-offline", "runsc-linker", "runsc-linked"}
 	all := append([]string{"runsc", "gvisor-bin/gvisor_sentry", "gvisor-bin/gvisor-sentry-prewarmer"}, beside...)
 	// stamps says of each program which file it is.
 	stamps := func() (found []string) {

@@ -123,7 +123,7 @@ func missing() error {
 	if err != nil {
 		return err
 	}
-	for _, runtime := range append(runtimes, "runsc-events", "runsc-offline") {
+	for _, runtime := range append(runtimes, "runsc-events", "runsc-offline", "runsc-linked") {
 		if _, ok := info.Runtimes[runtime]; !ok {
 			return fmt.Errorf("the engine does not know the runtime %s", runtime)
 		}

@@ -239,6 +239,9 @@ func (l *lab) addressOf(t *testing.T, id string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if addr := found.Config.Labels["run.daycare.sandbox.address"]; addr != "" { // its runtime has connected it
+		return addr
+	}
 	for name, end := range found.NetworkSettings.Networks {
 		if strings.HasPrefix(name, l.egress) {
 			return end.IPAddress

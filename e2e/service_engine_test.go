@@ -61,7 +61,7 @@ func layEngine(t *testing.T, settings map[string]any) *privateEngine {
 		t.Fatal(err)
 	}
 	known := map[string]any{}
-	for _, name := range []string{"runsc", "runsc-events", "runsc-offline"} {
+	for _, name := range []string{"runsc", "runsc-events", "runsc-offline", "runsc-linked"} {
 		known[name] = info.Runtimes[name].Runtime
 	}
 	settings["runtimes"] = known

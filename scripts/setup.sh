@@ -165,6 +165,7 @@ setup_runsc() {
 	fi
 	if [ -x "$FREEZER" ]; then
 		setup_freezer
+		setup_linked
 		shorten_runtime runsc-events "[--host-uds=open]"
 		shorten_runtime runsc-offline "[--network=none]"
 	fi
@@ -190,7 +191,7 @@ setup_runsc_programs() {
 	fi
 	[ -x "$RUNSC" ] || return 0
 	[ -n "${runsc_built:-}" ] || tools/runsc/build.sh "$BUILT" freezer
-	for name in runsc-freezer runsc-events runsc-offline; do replace $name; done
+	for name in runsc-freezer runsc-events runsc-offline runsc-linker runsc-linked; do replace $name; done
 }
 
 build_runsc() {
@@ -282,6 +283,14 @@ setup_freezer() {
 	reload_engine
 	await_engine "Docker does not call runsc through $FREEZER after a reload" calls_freezer
 	say "Docker calls it through $FREEZER"
+}
+
+# setup_linked registers the runtime that connects containers to their gateway itself, which only the freezer can.
+setup_linked() {
+	if has_runtimes runsc-linked || ! has_runtime_at runsc "$FREEZER []"; then return; fi
+	register runsc-linked "$BIN/runsc-linked"
+	reload_engine
+	await_engine "Docker does not list runsc-linked after a reload" has_runtimes runsc-linked
 }
 
 calls_freezer() {

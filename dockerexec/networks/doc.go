@@ -6,7 +6,8 @@
 // A network is a bridge that the engine makes, one for each profile of egress. It has a gateway if
 // the [Filter] wants one: a container of ours, in whose network namespace the interfaces of
 // filtered containers end. The engine moves packets; what may pass is decided by the Filter alone,
-// which has the rules, the names and the addresses.
+// which has the rules, the names and the addresses. Where a container's runtime can connect it to the
+// gateway by itself (Wiring.Link), the engine has no part in that.
 //
 // # Who makes it, and when it goes
 //
@@ -108,6 +109,8 @@ type Endpoint struct {
 	Addr   netip.Addr
 	MAC    net.HardwareAddr
 	PID    int
+	// Linked says that the container's runtime has connected it.
+	Linked bool
 }
 
 // Filter decides what passes on our networks.
@@ -122,6 +125,9 @@ type Filter interface {
 	Open(context.Context, Network, []Endpoint) error
 	// ResolvConf returns the host's file for /etc/resolv.conf.
 	ResolvConf(profile string) string
+	// Link returns how a container's runtime connects it to the gateway of a network; empty if there
+	// is none. What is connected so reaches nothing before Bind.
+	Link(Network, netip.Addr, net.HardwareAddr) string
 	// Add registers a container that will be made, and gives it an address. Each Add is followed by
 	// a Remove, and so is each Endpoint of Open. For a holder see Endpoint.
 	Add(p Party, holder uint64) (netip.Addr, error)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"time"
 
@@ -20,6 +21,10 @@ type Candidate struct {
 	Base string
 	// Pooled says that it belongs to no user yet, and Detached that it goes on without the service.
 	Pooled, Detached bool
+	// Linked says that its runtime can connect it, and At is where the runtime of one that was found
+	// has.
+	Linked bool
+	At     netip.Addr
 }
 
 // Member is a container's place on a network. Nil is that of a container without a network, which
@@ -38,6 +43,8 @@ type Member struct {
 	// id is its container if it was found, or is bound. found is where, until the Filter knows.
 	id    string
 	found *Endpoint
+	// linked is where its runtime connects it; the engine does not know.
+	linked netip.Addr
 	// cleared says that it is ended with its network.
 	cleared bool
 	// failed says that it could not be bound when that was last tried.
@@ -46,12 +53,14 @@ type Member struct {
 	withheld *Endpoint
 }
 
-// Wiring is how a container is connected when it is made; empty for one without a network.
+// Wiring is how a container is connected when it is made; empty for one without a network. With a
+// Link its runtime does it, from what that says, and not the engine.
 type Wiring struct {
 	Network    string
 	Addr       netip.Addr
 	Gateway    netip.Addr
 	ResolvConf string // a file on the host
+	Link       string
 }
 
 // network returns the name of its network.
@@ -77,7 +86,16 @@ func (n *Networks) Join(ctx context.Context, c Candidate) (*Member, error) {
 		n.forget(m)
 		return nil, err
 	}
-	m.wiring = Wiring{on.Name, addr, on.Gateway, n.cfg.Filter.ResolvConf(on.Profile)}
+	m.wiring = Wiring{Network: on.Name, Addr: addr, Gateway: on.Gateway,
+		ResolvConf: n.cfg.Filter.ResolvConf(on.Profile)}
+	if c.Linked {
+		m.wiring.Link = n.cfg.Filter.Link(on, addr, macOf(addr))
+	}
+	if m.wiring.Link != "" {
+		n.mu.Lock()
+		m.linked = addr
+		n.mu.Unlock()
+	}
 	return m, nil
 }
 
@@ -91,7 +109,10 @@ func (n *Networks) Found(c Candidate, listed engine.Container) *Member {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	m := n.admit(c)
-	m.id = listed.ID
+	m.id, m.linked = listed.ID, c.At
+	if c.At.IsValid() && !listed.Runs() {
+		return m
+	}
 	if at, err := m.endpointOn(listed.Endpoints); err == nil { // otherwise Bind finds it missing
 		m.found = &at
 	}
@@ -236,8 +257,19 @@ func (m *Member) endpoint(ctx context.Context, id string) (Endpoint, error) {
 	return at, err
 }
 
+// macOf returns the hardware address that a runtime gives a container: as the engine does, one that
+// follows from the address.
+func macOf(addr netip.Addr) net.HardwareAddr {
+	b := addr.As4()
+	return net.HardwareAddr{0x02, 0x42, b[0], b[1], b[2], b[3]}
+}
+
 // endpointOn reads where the engine says that the container is; of.mu is held.
 func (m *Member) endpointOn(endpoints []engine.Endpoint) (Endpoint, error) {
+	if m.linked.IsValid() && len(endpoints) == 0 {
+		return Endpoint{Party: m.is.Party, Holder: m.holder, Addr: m.linked, MAC: macOf(m.linked),
+			Linked: true}, nil
+	}
 	name := m.network()
 	if len(endpoints) != 1 || endpoints[0].Network != name {
 		return Endpoint{}, fmt.Errorf("the container is not on network %s alone: %w", name,

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/internal/engine"
@@ -112,6 +113,10 @@ func (l *lab) holds(holder uint64, addr netip.Addr) error {
 }
 
 func (l *lab) ResolvConf(profile string) string { return "/resolv-" + profile }
+
+func (l *lab) Link(_ Network, addr netip.Addr, mac net.HardwareAddr) string {
+	return fmt.Sprint("link ", addr, " ", mac)
+}
 
 func (l *lab) Add(p Party, holder uint64) (netip.Addr, error) {
 	l.note("add %s as %d", p.Name, holder)
@@ -216,8 +221,8 @@ func TestAContainerOnItsNetwork(t *testing.T) {
 		t.Errorf("%+v, %v", made, err)
 	}
 	want := Wiring{
-		"daycare-isolated", netip.MustParseAddr("10.1.5.1"), netip.MustParseAddr("10.1.4.1"),
-		"/resolv-isolated",
+		Network: "daycare-isolated", Addr: netip.MustParseAddr("10.1.5.1"),
+		Gateway: netip.MustParseAddr("10.1.4.1"), ResolvConf: "/resolv-isolated",
 	}
 	if m.Wiring() != want {
 		t.Errorf("%+v", m.Wiring())
@@ -494,4 +499,39 @@ func TestANetworkWhoseNameHasChanged(t *testing.T) {
 	l.expect("it is used", "add newer as 3")
 	m.Leave()
 	l.expect("the last one leaves that before", "remove 1 from isolated")
+}
+
+// A container that its runtime connects is bound where it was told to be, and the engine is asked for its process alone. A later
+// service finds it by the address that it has noted, if it runs.
+func TestAContainerThatItsRuntimeConnects(t *testing.T) {
+	l := newLab(t)
+	c := candidate("c", "a.example")
+	c.Linked = true
+	m, err := l.Join(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := m.Wiring()
+	if w.Link != fmt.Sprintf("link %s 02:42:0a:01:%02x:01", w.Addr, w.Addr.As4()[2]) {
+		t.Errorf("%+v", w)
+	}
+	id := l.engine.Add(engine.Container{Name: "c"})
+	if _, err := m.Bind(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	l.expect("it is bound", "add c as 1", fmt.Sprintf("bind c at %s for [a.example]", w.Addr))
+	m.Leave()
+	l.expect("it leaves", "remove 1 from isolated")
+	c.Name, c.At = "found", w.Addr
+	for state, known := range map[specs.ContainerState]bool{specs.StateRunning: true, specs.StateStopped: false} {
+		found := l.Found(c, engine.Container{ID: "x", State: state})
+		if is := found.found != nil; is != known || known && (found.found.Addr != w.Addr || found.found.MAC.String() != macOf(w.Addr).String()) {
+			t.Errorf("%s: %+v", state, found.found)
+		}
+		found.Leave()
+	}
+	c.Linked, c.At = false, netip.Addr{}
+	if other, err := l.Join(t.Context(), c); err != nil || other.Wiring().Link != "" {
+		t.Errorf("%+v, %v", other, err)
+	}
 }

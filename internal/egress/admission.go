@@ -18,6 +18,9 @@ func (s *stack) restore(list []networks.Endpoint) (rules.State, map[netip.Addr]b
 	var state rules.State
 	filtered := map[netip.Addr]bool{}
 	for _, e := range list {
+		if e.Linked && e.PID != 0 && s.gateway != nil && s.gateway.check(e) != nil {
+			continue // it is not where it says, and somebody else may be: Bind finds it missing
+		}
 		ep, err := s.newEndpoint(e.Party, e.Holder)
 		if err != nil || !s.endpoints.restore(ep, e.Addr) {
 			continue // not of this network, or its address or name is taken: Bind finds it missing

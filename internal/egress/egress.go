@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -210,6 +211,16 @@ func (e *Egress) Open(ctx context.Context, n networks.Network,
 // ResolvConf returns the host's file that containers of a profile have mounted at /etc/resolv.conf.
 func (e *Egress) ResolvConf(profile string) string {
 	return filepath.Join(e.cfg.Dir, "resolv-"+profile+".conf")
+}
+
+// Link returns how a runtime connects a container to the gateway of a network that is open; empty
+// if there is none.
+func (e *Egress) Link(n networks.Network, addr netip.Addr, mac net.HardwareAddr) string {
+	s, err := e.stack(n.Profile)
+	if err != nil || s.gateway == nil {
+		return ""
+	}
+	return s.gateway.link(n, addr, mac)
 }
 
 // Add registers what a container may reach before it exists, and gives it an address on its

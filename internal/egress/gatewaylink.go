@@ -2,8 +2,11 @@ package egress
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 
@@ -68,27 +71,73 @@ func (g *gatewayLink) dnsSockets() []dnsfilter.Socket {
 	return []dnsfilter.Socket{{TCP: g.DNSOverTCP, UDP: g.DNSOverUDP}}
 }
 
-// connect moves the host's end of a container's interface from the bridge to the gateway, or checks
-// that it is there already. From then on the container reaches the gateway and nothing else.
+// link is what a container's runtime is told (tools/runsc/linker). Space is a file of the gateway's
+// network namespace, which the runtime finds while this service runs, and Inode the namespace's
+// number. The end there gets the Name, and stays down until the container is bound.
+type link struct {
+	Space   string       `json:"space"`
+	Inode   uint64       `json:"inode"`
+	Name    string       `json:"name"`
+	MAC     string       `json:"mac"`
+	Addr    netip.Prefix `json:"addr"`
+	Gateway netip.Addr   `json:"gateway"`
+}
+
+// link returns that as JSON; empty if the gateway has gone.
+func (g *gatewayLink) link(n networks.Network, addr netip.Addr, mac net.HardwareAddr) string {
+	var space unix.Stat_t
+	fd := int(g.Space.Fd())
+	if err := unix.Fstat(fd, &space); err != nil {
+		return ""
+	}
+	text, err := json.Marshal(link{
+		Space: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd), Inode: space.Ino,
+		Name: gateway.LinkName(addr), MAC: mac.String(),
+		Addr: netip.PrefixFrom(addr, n.Subnet.Bits()), Gateway: n.Gateway,
+	})
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// connect has a container's interface at the gateway. From then on the container reaches the gateway
+// and nothing else.
 func (g *gatewayLink) connect(ep networks.Endpoint) error {
-	name := gateway.LinkName(ep.Addr)
-	veth, err := g.interfaces.vethOf(ep.PID, g.bridge)
-	switch {
-	case err == nil:
-		// An interface that an earlier container left there would be in the way.
-		if err = g.Detach(ep.Addr); err == nil {
-			err = g.interfaces.move(veth, g.Space, name)
-		}
-	case errdefs.IsNotFound(err):
-		err = g.interfaces.checkPeer(ep.PID, g.Space, name)
+	bring := g.moveIn
+	if ep.Linked {
+		bring = g.check
+	}
+	err := bring(ep)
+	if err == nil {
+		err = g.Attach(ep.Addr, ep.MAC)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot connect %s to its gateway: %w", ep.Name, err)
 	}
-	if err := g.Attach(ep.Addr, ep.MAC); err != nil {
-		return fmt.Errorf("cannot connect %s to its gateway: %w", ep.Name, err)
-	}
 	return nil
+}
+
+// moveIn moves the host's end of a container's interface from the bridge to the gateway, or checks
+// that it is there already.
+func (g *gatewayLink) moveIn(ep networks.Endpoint) error {
+	veth, err := g.interfaces.vethOf(ep.PID, g.bridge)
+	switch {
+	case errdefs.IsNotFound(err):
+		return g.check(ep)
+	case err != nil:
+		return err
+	}
+	// An interface that an earlier container left there would be in the way.
+	if err := g.Detach(ep.Addr); err != nil {
+		return err
+	}
+	return g.interfaces.move(veth, g.Space, gateway.LinkName(ep.Addr))
+}
+
+// check checks that the interface of a container's address leads to the container.
+func (g *gatewayLink) check(ep networks.Endpoint) error {
+	return g.interfaces.checkPeer(ep.PID, g.Space, gateway.LinkName(ep.Addr))
 }
 
 func (g *gatewayLink) close() {

@@ -77,7 +77,7 @@ func (d Docker) Start(ctx context.Context, id string) error {
 	switch {
 	case err == nil:
 		return nil
-	case strings.Contains(err.Error(), "Address already in use"):
+	case strings.Contains(err.Error(), "Address already in use"), isLinkFault(err.Error()):
 		return kind{err, ErrAddressTaken}
 	case isGVisorFault(err.Error()):
 		return kind{err, ErrRuntimeDied}
@@ -94,6 +94,15 @@ func isGVisorFault(text string) bool {
 		}
 	}
 	return strings.Contains(text, "cannot read client sync file")
+}
+
+// isLinkFault reports whether a container did not start because it could not be connected where its
+// runtime was told (tools/runsc/linker): its gateway was made anew meanwhile, or another interface
+// has the name that follows from the address.
+func isLinkFault(text string) bool {
+	_, why, is := strings.Cut(text, "cannot connect the container")
+	return is && (strings.Contains(why, "is not the gateway's network namespace any more") ||
+		strings.Contains(why, "cannot make interface") && strings.Contains(why, "file exists"))
 }
 
 // Rename implements Engine.

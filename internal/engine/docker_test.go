@@ -22,11 +22,14 @@ import (
 // A failed start says what the caller can do about it, and keeps Docker's words.
 func TestStartErrorsAreClassified(t *testing.T) {
 	for text, want := range map[string]error{
-		"failed to set up container networking: Address already in use": ErrAddressTaken,
-		"OCI runtime start failed: cannot read client sync file: EOF":   ErrRuntimeDied,
-		"urpc method \\\"containerManager.StartRoot\\\" failed: EOF":    ErrRuntimeDied,
-		"urpc method \\\"x\\\": connection reset by peer":               ErrRuntimeDied,
-		"urpc method \\\"x\\\" failed: no such file":                    nil,
+		"failed to set up container networking: Address already in use":                                                                        ErrAddressTaken,
+		"OCI runtime start failed: cannot read client sync file: EOF":                                                                          ErrRuntimeDied,
+		"OCI runtime create failed: cannot connect the container: exit status 1: cannot make interface to0a010503: file exists":                ErrAddressTaken,
+		"OCI runtime create failed: cannot connect the container: exit status 1: /proc/7/fd/9 is not the gateway's network namespace any more": ErrAddressTaken,
+		"OCI runtime create failed: cannot connect the container: exec: runsc-linker: executable file not found":                               nil,
+		"urpc method \\\"containerManager.StartRoot\\\" failed: EOF":                                                                           ErrRuntimeDied,
+		"urpc method \\\"x\\\": connection reset by peer":                                                                                      ErrRuntimeDied,
+		"urpc method \\\"x\\\" failed: no such file":                                                                                           nil,
 		"write: broken pipe": nil,
 	} {
 		d := scripted(func(*http.Request) (int, string) {

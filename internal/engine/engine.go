@@ -161,7 +161,8 @@ type Volumes interface {
 
 // Errors of Start and MakeNetwork that a caller can do something about.
 var (
-	// ErrAddressTaken means that something else on the network has the container's address.
+	// ErrAddressTaken means that something else on the network has the container's address, or that
+	// the runtime could not connect it there. Another address, asked for anew, may do.
 	ErrAddressTaken = errors.New("the address is taken")
 	// ErrRuntimeDied means that the runtime's own process ended before anything of the container's
 	// programs had begun. A new container may start.

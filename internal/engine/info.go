@@ -37,6 +37,9 @@ type Info struct {
 	// gives it no network at all: runc to itself, and a gVisor runtime to one whose name is the
 	// same with -offline appended, and that is the same with --network=none.
 	Offline map[string]string
+	// Linked maps some gVisor runtimes to one whose name is the same with -linked appended, and
+	// that gives a container its network interface in Docker's place (tools/runsc/linker).
+	Linked map[string]string
 }
 
 // Info asks Docker about itself. Its error tells a person what to do.
@@ -48,7 +51,7 @@ func (d Docker) Info(ctx context.Context) (Info, error) {
 	info := Info{Version: answer.ServerVersion, API: d.client.ClientVersion(),
 		CPUs: answer.NCPU, DefaultRuntime: answer.DefaultRuntime, Root: answer.DockerRootDir,
 		Systemd:  answer.CgroupDriver == "systemd",
-		Programs: map[string]string{}, Offline: map[string]string{}}
+		Programs: map[string]string{}, Offline: map[string]string{}, Linked: map[string]string{}}
 	if now, err := time.Parse(time.RFC3339Nano, answer.SystemTime); err == nil {
 		info.Ahead = time.Until(now)
 	}
@@ -61,6 +64,9 @@ func (d Docker) Info(ctx context.Context) (Info, error) {
 		}
 		if offline := offlineOf(name, answer.Runtimes); offline != "" {
 			info.Offline[name] = offline
+		}
+		if isBeside(runtime, answer.Runtimes[name+"-linked"], "runsc-linked") {
+			info.Linked[name] = name + "-linked"
 		}
 	}
 	slices.Sort(info.Runtimes)
@@ -78,10 +84,15 @@ func offlineOf(name string, runtimes map[string]system.RuntimeWithStatus) string
 		slices.Equal(offline.Args, append(slices.Clone(runtime.Args), "--network=none")):
 		return name + "-offline"
 	// tools/runsc/freezer adds the argument itself when it is called by this name.
-	case path.Base(runtime.Path) == "runsc-freezer" &&
-		offline.Path == path.Join(path.Dir(runtime.Path), "runsc-offline") &&
-		slices.Equal(offline.Args, runtime.Args):
+	case isBeside(runtime, offline, "runsc-offline"):
 		return name + "-offline"
 	}
 	return ""
+}
+
+// isBeside reports whether a runtime is tools/runsc/freezer, and another one the same under another
+// name.
+func isBeside(runtime, other system.RuntimeWithStatus, name string) bool {
+	return path.Base(runtime.Path) == "runsc-freezer" &&
+		other.Path == path.Join(path.Dir(runtime.Path), name) && slices.Equal(other.Args, runtime.Args)
 }

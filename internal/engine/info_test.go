@@ -21,6 +21,7 @@ func TestOfflineOf(t *testing.T) {
 		"mixed": {"/opt/runsc-freezer"}, "mixed-offline": {"/usr/bin/runsc-offline"},
 		"more": {"/opt/runsc-freezer", "--debug"}, "more-offline": {"/opt/runsc-offline", "--debug"},
 		"less": {"/opt/runsc-freezer", "--debug"}, "less-offline": {"/opt/runsc-offline"},
+		"ours-linked": {"/opt/runsc-linked"}, "mixed-linked": {"/opt/runsc-offline"}, "runsc-linked": {"/usr/local/bin/runsc-linked"},
 	} {
 		runtimes[name] = system.RuntimeWithStatus{Runtime: system.Runtime{Path: argv[0], Args: argv[1:]}}
 	}
@@ -30,6 +31,11 @@ func TestOfflineOf(t *testing.T) {
 	} {
 		if got := offlineOf(name, runtimes); got != want {
 			t.Errorf("%s: %q, not %q", name, got, want)
+		}
+	}
+	for name, want := range map[string]bool{"ours": true, "mixed": false, "runsc": false, "unknown": false} {
+		if got := isBeside(runtimes[name], runtimes[name+"-linked"], "runsc-linked"); got != want {
+			t.Errorf("%s is linked: %v", name, got)
 		}
 	}
 }

@@ -114,7 +114,7 @@ func (p *Platforms) Present(ctx context.Context) (Platform, error) {
 		present.Runtime, present.EventsRuntime = info.DefaultRuntime, info.DefaultRuntime
 	}
 	present.GVisor = present.isGVisor(present.Runtime) && present.isGVisor(present.EventsRuntime)
-	present.Offline = info.Offline[present.Runtime]
+	present.Offline, present.Linked = info.Offline[present.Runtime], info.Linked[present.Runtime]
 	// Docker refuses to grant more CPUs than there are.
 	if info.CPUs > 0 {
 		present.Limits.NanoCPUs = min(present.Limits.NanoCPUs, int64(info.CPUs)*1e9)

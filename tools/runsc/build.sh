@@ -2,11 +2,13 @@
 # Builds what Docker needs of gVisor into a folder, as scripts/setup.sh installs it.
 #
 #   tools/runsc/build.sh DIR           everything
-#   tools/runsc/build.sh DIR freezer   the second and third line, for which gVisor itself is not needed
+#   tools/runsc/build.sh DIR freezer   all but the first and the last two, for which gVisor itself is not needed
 #
 #   runsc                                gVisor's runsc
 #   runsc-freezer                        what Docker calls in its place
 #   runsc-events, runsc-offline          the same, with an argument of runsc's that goes with the name
+#   runsc-linked                         the same, with runsc-linker before a start
+#   runsc-linker                         what gives a container its network interface
 #   gvisor-bin/gvisor_sentry             what runsc boots a container with: itself
 #   gvisor-bin/gvisor-sentry-prewarmer   what it boots that through
 set -euo pipefail
@@ -19,6 +21,8 @@ go build -trimpath -buildvcs=false -o "$dir/runsc-freezer" -ldflags='-s -w' ./fr
 # Copies: setup of an earlier version puts a script in place of runsc-freezer, which knows nothing of these names.
 cp "$dir/runsc-freezer" "$dir/runsc-events"
 cp "$dir/runsc-freezer" "$dir/runsc-offline"
+cp "$dir/runsc-freezer" "$dir/runsc-linked"
+go build -trimpath -buildvcs=false -o "$dir/runsc-linker" -ldflags='-s -w' ./linker
 if [ "${2:-}" = freezer ]; then exit; fi
 version=$(go list -m -f '{{.Version}}' gvisor.dev/gvisor)
 go build -trimpath -buildvcs=false -o "$dir/runsc" \

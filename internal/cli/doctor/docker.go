@@ -110,6 +110,35 @@ func OfflineRuntime(name string, ask AskDocker) Check {
 	}}
 }
 
+// LinkedRuntime reports whether Docker has a runtime that connects containers to their gateway in
+// Docker's place.
+func LinkedRuntime(name string, ask AskDocker, executable func(path string) bool) Check {
+	return Check{"linked runtime", func(ctx context.Context) Finding {
+		e, err := ask(ctx)
+		linker := path.Join(path.Dir(e.Programs[name]), "runsc-linker")
+		switch linked := e.Linked[name]; {
+		case err != nil:
+			return skipped("Docker does not answer")
+		case !slices.Contains(e.GVisor, name):
+			return skipped("%s is not gVisor", name)
+		case linked != "" && !executable(linker):
+			return wrong("install it (scripts/setup.sh does so), or take "+linked+" out of daemon.json",
+				"no container that reaches names starts: there is no program %s", linker)
+		case linked != "":
+			return ok("%s, for containers that reach names", linked)
+		case path.Base(e.Programs[name]) != freezer:
+			return skipped("Docker connects containers that reach names: %s is not %s",
+				e.Programs[name], freezer)
+		}
+		return warning(
+			fmt.Sprintf(
+				"register the runsc-linked beside %s with Docker as %s-linked, with the same arguments (scripts/setup.sh does so for a runsc without arguments)",
+				e.Programs[name], name),
+			"containers that reach names start more slowly than they could: Docker does not know %s-linked",
+			name)
+	}}
+}
+
 // freezer is the program that calls runsc for Docker and stops paused containers completely:
 // tools/runsc/freezer.
 const freezer = "runsc-freezer"

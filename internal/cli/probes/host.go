@@ -129,6 +129,7 @@ func (h *dockerHost) checks() []doctor.Check {
 		doctor.RuntimeKnown("docker.runtime", s.Docker.Runtime, "", weaker, s.AskDocker,
 			programVersion),
 		doctor.OfflineRuntime(s.Docker.Runtime, s.AskDocker),
+		doctor.LinkedRuntime(s.Docker.Runtime, s.AskDocker, executable),
 		doctor.FreezingRuntime(s.Docker.Runtime, s.AskDocker),
 		doctor.BootPrograms(s.Docker.Runtime, s.AskDocker, executable),
 	}

@@ -296,3 +296,39 @@ func TestProgramCallsTheRunscBesideIt(t *testing.T) {
 		t.Errorf("%s, %v", out, err)
 	}
 }
+
+// Under the name runsc-linked a container is connected once it is created. One that cannot be is deleted, and a shim can read why.
+func TestALinkedContainer(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "runsc-linked")
+	build := exec.Command("go", "build", "-o", program, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	bundle, calls, log := t.TempDir(), filepath.Join(dir, "calls"), filepath.Join(dir, "log.json")
+	for name, tt := range map[string]struct {
+		runsc, linker, verb string
+		calls, log          string
+		code                int
+	}{
+		"connected":   {"exit 0", "exit 0", "create", "--root r --log=L create x\nlink in B\n", "", 0},
+		"not created": {"exit 7", "exit 0", "create", "--root r --log=L create x\n", "", 7},
+		"not connected": {"exit 0", "echo no gateway >&2; exit 1", "create",
+			"--root r --log=L create x\nlink in B\n--root r --log=L delete --force x\n", "cannot connect the container: exit status 1: no gateway", 1},
+		"started": {"exit 0", "exit 1", "start", "--root r --log=L start x\n", "", 0},
+	} {
+		_, _ = os.Remove(calls), os.Remove(log)
+		write(t, filepath.Join(dir, "runsc"), "#!/bin/sh\necho \"$*\" >> "+calls+"\n"+tt.runsc+"\n", 0o755)
+		write(t, filepath.Join(dir, "runsc-linker"), "#!/bin/sh\necho \"link in $PWD\" >> "+calls+"\n"+tt.linker+"\n", 0o755)
+		cmd := exec.Command(program, "--root", "r", "--log="+log, tt.verb, "x")
+		cmd.Dir = bundle
+		_ = cmd.Run()
+		got, _ := os.ReadFile(calls)
+		said, _ := os.ReadFile(log)
+		called := strings.NewReplacer(log, "L", bundle, "B").Replace(string(got))
+		if called != tt.calls || cmd.ProcessState.ExitCode() != tt.code || !strings.Contains(string(said), tt.log) || (tt.log == "") != (len(said) == 0) {
+			t.Errorf("%s: exit code %d, called %q, log %q", name, cmd.ProcessState.ExitCode(), called, said)
+		}
+	}
+}
