@@ -263,9 +263,8 @@ func TestOfflineContainers(t *testing.T) {
 		"of the pool": {with(func(s *Spec) { s.User = "" }), "runsc-offline"},
 	} {
 		made := tt.spec.engineSpec("/x", Prepared{}, networks.Wiring{})
-		detached := name == "process" || name == "persistent"
-		disabled := name == "offline" || name == "under runc" || name == "of the pool" || detached
-		file := map[bool]string{true: "/masks/hosts-offline", false: "/masks/hosts"}[disabled && !detached]
+		disabled := !slices.Contains([]string{"not known", "events", "network"}, name)
+		file := map[bool]string{true: "/masks/hosts-offline", false: "/masks/hosts"}[disabled]
 		hosts := has(made, engine.BindMount(file, "/etc/hosts", true))
 		if made.Runtime != tt.runtime || !hosts || made.RuntimeLoopback != disabled || made.Net != nil {
 			t.Errorf("%s: %s, hosts %v, %+v", name, made.Runtime, hosts, made)

@@ -45,7 +45,7 @@ const (
 // nameFiles returns what is mounted at /etc/hosts and /etc/resolv.conf.
 func (s Spec) nameFiles(net networks.Wiring) []specs.Mount {
 	known, resolvers := hostsFile, net.ResolvConf
-	if s.isOffline() && s.hasSession() { // the ports of others are reached at 127.0.0.1 alone
+	if s.isOffline() {
 		known = offlineHostsFile
 	}
 	if net.Network == "" {
