@@ -55,6 +55,8 @@ var reasons = []known{
   not have.`, true},
 	{"Cold exec", "p50 of API", `The runtime alone is in the table. What Docker adds to it is more than the rest: its shim and
   the runtime are started several times for each container, and each time a program of some 50 MiB is mapped anew.`, true},
+	{"Calls that may use the network", "p50 of cold", `Under runc Docker makes the interface, a port of its bridge, and starts
+  programs of its own and of iptables for a resolver that no container asks. Under gVisor the runtime makes it instead.`, true},
 	{"Work", "", `Two things cost. For each file of a home and of /tmp gVisor asks the host, because others may change it; in
   /var/tmp nobody is asked. And a process starts slowly, wherever its files are: a fork and its end, of a shell that does
   nothing, took 18 ms under gVisor and 3 under runc on the machine of the report of November 2026. perf has some 130 page
