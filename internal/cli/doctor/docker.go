@@ -111,7 +111,7 @@ func OfflineRuntime(name string, ask AskDocker) Check {
 }
 
 // LinkedRuntime reports whether Docker has a runtime that connects containers to their gateway in
-// Docker's place.
+// Docker's place. Where the runtime's own program is not to be seen, its linker need not be either.
 func LinkedRuntime(name string, ask AskDocker, executable func(path string) bool) Check {
 	return Check{"linked runtime", func(ctx context.Context) Finding {
 		e, err := ask(ctx)
@@ -121,7 +121,7 @@ func LinkedRuntime(name string, ask AskDocker, executable func(path string) bool
 			return skipped("Docker does not answer")
 		case !slices.Contains(e.GVisor, name):
 			return skipped("%s is not gVisor", name)
-		case linked != "" && !executable(linker):
+		case linked != "" && executable(e.Programs[name]) && !executable(linker):
 			return wrong("install it (scripts/setup.sh does so), or take "+linked+" out of daemon.json",
 				"no container that reaches names starts: there is no program %s", linker)
 		case linked != "":
