@@ -181,6 +181,18 @@ func TestEgressRepairs(t *testing.T) {
 			}
 			l.cool(t, "repair2")
 		}
+
+		// Docker lets go of a network on which it counts no container, as of those that their runtime has connected. It is made again,
+		// and they go on.
+		before, linked := l.containerOf(t, "repair").ID, strings.Contains(t.Name(), "/runsc")
+		if err := l.engine.NetworkRemove(t.Context(), table); (err == nil) != linked {
+			t.Errorf("the network is removed: %v", err)
+		}
+		succeeds(t, l.reach(t, "repair2", hello("http://"+name), name))
+		succeeds(t, call())
+		if now := l.containerOf(t, "repair").ID; now != before {
+			t.Errorf("the container was made again")
+		}
 	})
 }
 
