@@ -158,8 +158,13 @@ func (h *hearing) isEmpty() bool { return h.own.IsEmpty() && h.others.IsEmpty() 
 // mayWatch reports whether programs run in the container that may hear of changes: one that is
 // frozen, or in which no call is, has none.
 func (c *Container) mayWatch() bool {
+	return c.spec.Platform.GVisor && c.runsPrograms()
+}
+
+// runsPrograms reports whether tenants' programs may run in the container now.
+func (c *Container) runsPrograms() bool {
 	now := c.Now()
-	return c.spec.Platform.GVisor && now.State == life.Ready && (c.spec.isDetached() || now.Calls > 0)
+	return now.State == life.Ready && (c.spec.isDetached() || now.Calls > 0)
 }
 
 // WritablePlaces returns where a container may write to a path of the host. Paths are as for

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/internal/agent/wire"
 	"github.com/daycare-run/sandbox/pathmap"
 )
@@ -119,8 +118,7 @@ func (e *Executor) anotherRuns(user string, than *Container) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for c := range e.users[user] {
-		now := c.Now()
-		if c != than && now.State == life.Ready && (c.spec.isDetached() || now.Calls > 0) {
+		if c != than && c.runsPrograms() {
 			return true
 		}
 	}

@@ -139,7 +139,7 @@ func (c *Client) take(said answer, files []*os.File, cfg Config) error {
 	return nil
 }
 
-// Attach connects a container whose interface was moved into the namespace as LinkName(addr). It
+// Attach connects a container whose interface is in the namespace as LinkName(addr). It
 // may be repeated.
 func (c *Client) Attach(addr netip.Addr, mac net.HardwareAddr) error {
 	_, _, err := c.ask(request{Do: doAttach, Addr: addr, MAC: mac.String()})

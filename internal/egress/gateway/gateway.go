@@ -5,7 +5,7 @@
 // or masquerading of the host's can let a packet out, and none is needed to keep it in.
 //
 // The namespace belongs to a container of ours, which runs Serve. It opens the sockets and hands
-// them to the service, which moves the interfaces in; see Client. When the service ends the
+// them to the service, which has the interfaces put in; see Client. When the service ends the
 // namespace stays, and with it the interfaces, for the next service, which discards what waits in
 // the sockets: see Client.Restart.
 //
@@ -129,7 +129,7 @@ const (
 // Requests of the service. A message holds one, and each has one answer.
 const (
 	doOpen   = "open"   // asks for the sockets and the namespace
-	doAttach = "attach" // connects a container whose interface was moved in
+	doAttach = "attach" // connects a container whose interface is there
 	doDetach = "detach" // removes a container's interface
 	doList   = "list"   // asks which addresses are attached
 	// doRefused asks for the socket on which the kernel tells what it refuses. A gateway of an

@@ -104,7 +104,7 @@ func (n *namespace) deliverAll(address netip.Addr) error {
 	return nil
 }
 
-// attach connects a container whose interface was moved in. It may be repeated.
+// attach connects a container whose interface is there. It may be repeated.
 func (n *namespace) attach(addr netip.Addr, mac net.HardwareAddr) error {
 	link, err := n.handle.LinkByName(LinkName(addr))
 	if err != nil {

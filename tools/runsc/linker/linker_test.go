@@ -93,6 +93,12 @@ func TestAContainerIsConnected(t *testing.T) {
 		return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), file.Fd()), info.Sys().(*syscall.Stat_t).Ino
 	}
 	space, inode := open(gateway)
+	pipe, end, err := os.Pipe() // to open one would wait for a writer
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	_ = end.Close()
 	l := link{Space: space, Inode: inode, Name: "to0a010503", MAC: "02:42:0a:01:05:03",
 		Addr: netip.MustParsePrefix("10.1.5.3/22"), Gateway: netip.MustParseAddr("10.1.4.1")}
 	for name, tt := range map[string]struct {
@@ -101,7 +107,8 @@ func TestAContainerIsConnected(t *testing.T) {
 	}{
 		"another namespace": {func(l *link) { l.Inode++ }, "is not the gateway's network namespace any more"},
 		"the host's":        {func(l *link) { l.Space, l.Inode = open(os.Getpid()) }, "no network namespace of its own"},
-		"no gateway":        {func(l *link) { l.Space = "/proc/0/fd/1" }, "no such file"},
+		"no gateway":        {func(l *link) { l.Space = "/proc/0/fd/1" }, "is not the gateway's network namespace any more"},
+		"a pipe":            {func(l *link) { l.Space = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), pipe.Fd()) }, "is not the gateway's network namespace any more"},
 		"somebody's":        {func(l *link) { l.Space = "/proc/1/ns/net" }, "none of sandboxd's"},
 		"another name":      {func(l *link) { l.Name = "ve-host" }, "none of sandboxd's"},
 		"no address":        {func(l *link) { l.Addr = netip.Prefix{} }, "none of sandboxd's"},

@@ -70,7 +70,11 @@ func connect(bundle, proc string) error {
 		return err
 	}
 	defer inside.Close()
-	outside, err := os.Open(l.Space)
+	// Before it is opened: by now the service may have something else there, or nothing.
+	if !l.isAt(os.Stat(l.Space)) {
+		return fmt.Errorf("%s is not the gateway's network namespace any more", l.Space)
+	}
+	outside, err := os.OpenFile(l.Space, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
@@ -90,7 +94,7 @@ func connect(bundle, proc string) error {
 	if os.SameFile(own, within) || os.SameFile(within, info) || os.SameFile(own, info) {
 		return errors.New("the container, or its gateway, has no network namespace of its own")
 	}
-	if stat, is := info.Sys().(*syscall.Stat_t); !is || stat.Ino != l.Inode {
+	if !l.isAt(info, nil) {
 		return fmt.Errorf("%s is not the gateway's network namespace any more", l.Space)
 	}
 	done := make(chan error)
@@ -103,6 +107,15 @@ func connect(bundle, proc string) error {
 		done <- err
 	}()
 	return <-done
+}
+
+// isAt reports whether a file is the namespace that the service has named.
+func (l link) isAt(info os.FileInfo, err error) bool {
+	if err != nil {
+		return false
+	}
+	stat, is := info.Sys().(*syscall.Stat_t)
+	return is && stat.Ino == l.Inode
 }
 
 func readLink(bundle string) (l link, err error) {
