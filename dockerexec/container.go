@@ -184,11 +184,17 @@ func (c *Container) givePlace() {
 // is reports whether the container is in one of the states.
 func (c *Container) is(states ...life.State) bool { return slices.Contains(states, c.Now().State) }
 
-// hangUp closes the connections to the container's programs.
-func (c *Container) hangUp() {
+// forgetFirst closes what is open of the first process's stdin and stdout.
+func (c *Container) forgetFirst() {
 	if c.first != nil {
 		_ = c.first.Close()
+		c.first = nil
 	}
+}
+
+// hangUp closes the connections to the container's programs.
+func (c *Container) hangUp() {
+	c.forgetFirst()
 	if c.sess != nil {
 		c.sess.Close()
 	}

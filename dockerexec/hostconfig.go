@@ -137,7 +137,7 @@ func (s Spec) engineSpec(spoolFile string, prepared Prepared, net networks.Wirin
 			OOMScoreAdj:     &adj,
 			Rlimits:         p.rlimits(),
 		},
-		Stdin:        s.hasSession(), // when it ends, the session does
+		Stdin:        true, // when it ends, a session does
 		StopSignal:   s.stopSignal(),
 		Capabilities: s.capabilities(),
 		Resources:    p.resources(),

@@ -196,19 +196,13 @@ func (e *Executor) start(ctx context.Context, c *Container) error {
 		if err != nil {
 			return err
 		}
-		if c.spec.hasSession() {
-			c.first, err = e.attach(ctx, c.ID())
-		}
-		if err == nil {
+		if c.first, err = e.attach(ctx, c.ID()); err == nil {
 			err = e.startExclusively(ctx, c, wanted)
 		}
 		if err == nil {
 			return nil
 		}
-		if c.first != nil {
-			_ = c.first.Close()
-			c.first = nil
-		}
+		c.forgetFirst()
 		// it was removed, or is about to be
 		if cerrdefs.IsNotFound(err) || cerrdefs.IsConflict(err) {
 			return fmt.Errorf("%w (cannot start: %v)", ErrLost, err)

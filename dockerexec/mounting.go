@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec/life"
 	"github.com/daycare-run/sandbox/dockerexec/mounts"
-	"github.com/daycare-run/sandbox/dockerexec/session"
 )
 
 // Prepared is what a container needs on the host beyond its Spec, as of when the container is made.
@@ -159,27 +157,3 @@ func (e *Executor) startExclusively(ctx context.Context, c *Container, all []spe
 
 // Starting returns how many containers Docker is starting now.
 func (e *Executor) Starting() int { return int(e.starting.Load()) }
-
-// accessTimesByExec is session.AccessTimes for a container without a session, in which no command
-// has begun.
-func (e *Executor) accessTimesByExec(ctx context.Context, c *Container,
-	targets []string) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, session.AccessTimesLimit)
-	defer cancel()
-	out, err := e.engine.Run(ctx, c.ID(), specs.Process{
-		User: specs.User{UID: c.spec.UID, GID: c.spec.GID},
-		Args: session.AccessTimesCommand(targets),
-	})
-	switch {
-	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
-	case err != nil:
-		return nil, err
-	case out.Stderr != "":
-		return nil, fmt.Errorf("%.1000q", strings.TrimSpace(out.Stderr))
-	case out.ExitCode != 0: // then Docker may have written its own error to stdout
-		return nil, fmt.Errorf("it failed with %d: %.1000q", out.ExitCode,
-			strings.TrimSpace(out.Stdout))
-	}
-	return strings.Fields(out.Stdout), nil
-}

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -91,8 +88,10 @@ func (e *Executor) launch(ctx context.Context, c *Container) error {
 	if _, err := c.net.Bind(ctx, c.ID()); err != nil {
 		return err
 	}
+	defer c.forgetFirst()
 	if err := e.guard.Verify(ctx, c.Life, c.toVerify(), func(targets []string) ([]string, error) {
-		return e.accessTimesByExec(ctx, c, targets)
+		answer, err := session.Order(ctx, c.first, launch.Order{AccessTimes: targets})
+		return answer.AccessTimes, err
 	}); err != nil {
 		return err
 	}
@@ -103,38 +102,12 @@ func (e *Executor) launch(ctx context.Context, c *Container) error {
 		}
 		return err
 	}
-	// The first program starts nothing until it is told to, and it listens once it has read what to
-	// start.
-	if err := e.awaitLaunchRead(ctx, c); err != nil {
-		return err
-	}
-	// The command may have ended before Docker answers: that ends ctx, and is no fault.
-	if err := e.engine.Signal(context.WithoutCancel(ctx), c.ID(), syscall.SIGUSR1); err != nil {
+	// The command may have ended before its answer is read: that ends ctx, and is no fault.
+	if _, err := session.Order(context.WithoutCancel(ctx), c.first,
+		launch.Order{Begin: true}); err != nil {
 		return fmt.Errorf("cannot let the command begin: %w", err)
 	}
 	return nil
-}
-
-// awaitLaunchRead waits until the first program has read its launch.json, which it then removes.
-func (e *Executor) awaitLaunchRead(ctx context.Context, c *Container) error {
-	file := filepath.Join(c.spec.Process.Dir, launch.File)
-	for polls := 1; ; polls++ {
-		if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if polls%64 == 0 {
-			if now, err := e.InspectProcess(ctx, c.ID()); err != nil {
-				return err
-			} else if !now.Running {
-				return errors.New("its first program has ended before it began")
-			}
-		}
-		select {
-		case <-time.After(2 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("its first program does not begin: %w", context.Cause(ctx))
-		}
-	}
 }
 
 // endingLimit is how long Docker may take to notice that a container has ended.

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -48,7 +49,9 @@ func run(args []string) (code int, err error) {
 	}
 	switch { // run as commands
 	case args[0] == "access-times":
-		return exitCode(agent.AccessTimes(os.Stdout, args[1:]))
+		times, err := agent.AccessTimes(args[1:])
+		fmt.Println(strings.Join(times, "\n"))
+		return exitCode(err)
 	case args[0] == "open-files" && len(args) == 2:
 		return exitCode(agent.OpenFiles(os.Stdout, args[1]))
 	}

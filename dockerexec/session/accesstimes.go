@@ -3,7 +3,9 @@ package session
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -11,6 +13,32 @@ import (
 
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 )
+
+// Order has the first program of a container follow an order. It blocks for AccessTimesLimit at most.
+func Order(ctx context.Context, first Conn, order launch.Order) (answer launch.Answer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, AccessTimesLimit)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { _ = first.SetDeadline(time.Unix(1, 0)) })()
+	line, err := json.Marshal(order)
+	if err != nil {
+		return answer, err
+	}
+	if _, err = first.Write(append(line, '\n')); err == nil {
+		err = json.NewDecoder(io.LimitReader(first, maxAnswer)).Decode(&answer)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return answer, fmt.Errorf("the first program does not answer: %w", context.Cause(ctx))
+	case err != nil:
+		return answer, fmt.Errorf("cannot talk to the first program: %w %.1000q", err, first.Stderr())
+	case answer.Fault != "":
+		return answer, fmt.Errorf("%.1000q", answer.Fault)
+	}
+	return answer, nil
+}
+
+// maxAnswer bounds the answer to an order, in bytes.
+const maxAnswer = 1 << 20
 
 // AccessTimesLimit is how long a container may take to report what it has mounted.
 const AccessTimesLimit = 15 * time.Second

@@ -1,9 +1,7 @@
 package agent
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -11,27 +9,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AccessTimes prints the access time of each path, in seconds and nanoseconds, one line each. By it
-// the service knows that the path is the file that it meant to mount. Each path must be a mount
+// AccessTimes returns the access time of each path: seconds since 1970, a dot, and nine digits. By
+// it the service knows that the path is the file that it meant to mount. Each path must be a mount
 // point: if the runtime was led elsewhere, it has mounted something elsewhere, and the path still
 // has what was there before.
-func AccessTimes(out io.Writer, paths []string) error {
+func AccessTimes(paths []string) ([]string, error) {
 	mounts, err := mountPoints()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	lines := bufio.NewWriter(out)
+	var times []string
 	for _, path := range paths {
 		if !mounts[path] {
-			return fmt.Errorf("nothing is mounted at %s", path)
+			return nil, fmt.Errorf("nothing is mounted at %s", path)
 		}
 		var st unix.Stat_t
 		if err := unix.Lstat(path, &st); err != nil {
-			return fmt.Errorf("cannot look at %s: %w", path, err)
+			return nil, fmt.Errorf("cannot look at %s: %w", path, err)
 		}
-		fmt.Fprintf(lines, "%d.%09d\n", st.Atim.Sec, st.Atim.Nsec)
+		times = append(times, fmt.Sprintf("%d.%09d", st.Atim.Sec, st.Atim.Nsec))
 	}
-	return lines.Flush()
+	return times, nil
 }
 
 // mountPoints returns all mount points, as the kernel lists them: no link is followed. See proc(5),

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +25,8 @@ type process struct {
 	t   *testing.T
 	dir string // as we see it
 	cmd *exec.Cmd
+	in  io.Writer
+	out *json.Decoder
 }
 
 // begin starts the first process, in namespaces where it can harm nobody, and waits until it
@@ -57,6 +60,15 @@ func begin(t *testing.T, dir string, l launch.Launch, files []*os.File, env ...s
 	p.cmd.Env = append(os.Environ(), append(env, envDir+"="+inside)...)
 	p.cmd.Stderr, p.cmd.ExtraFiles = os.Stderr, files
 	p.cmd.SysProcAttr = namespaces()
+	in, err := p.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.in, p.out = in, json.NewDecoder(out)
 	if err := p.cmd.Start(); err != nil {
 		t.Fatalf("these tests need root, or user namespaces for everybody: %v", err)
 	}
@@ -83,6 +95,15 @@ func namespaces() *syscall.SysProcAttr {
 }
 
 func (p *process) path(name string) string { return filepath.Join(p.dir, name) }
+
+// orders sends an order and returns the answer.
+func (p *process) orders(o launch.Order) (a launch.Answer) {
+	p.t.Helper()
+	if err := errors.Join(json.NewEncoder(p.in).Encode(o), p.out.Decode(&a)); err != nil {
+		p.t.Fatal(err)
+	}
+	return a
+}
 
 func (p *process) signal(s unix.Signal) {
 	p.t.Helper()
@@ -140,7 +161,7 @@ func exists(path string) bool {
 func run(t *testing.T, dir string, l launch.Launch, env ...string) (*process, int, launch.State) {
 	t.Helper()
 	p := begin(t, dir, l, nil, env...)
-	p.signal(unix.SIGUSR1)
+	p.orders(launch.Order{Begin: true})
 	code, s := p.end()
 	return p, code, s
 }

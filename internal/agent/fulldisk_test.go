@@ -88,7 +88,7 @@ func TestAFullDisk(t *testing.T) {
 	l := program(os.Args[0])
 	l.Cwd, l.Env = cwd, []string{fmt.Sprintf("%s=%d", envFill, printed-1)}
 	p := begin(t, dir, l, []*os.File{disk})
-	p.signal(unix.SIGUSR1)
+	p.orders(launch.Order{Begin: true})
 	p.until("the disk is full", func() bool { return exists(filepath.Join(cwd, "filled")) })
 	if err := errors.Join(os.Remove(filepath.Join(dir, "filler")), os.WriteFile(filepath.Join(cwd, "go"), nil, 0o600)); err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestAFullDisk(t *testing.T) {
 func TestADiskThatStaysFull(t *testing.T) {
 	disk := tmpfs(t, "64k")
 	p := begin(t, fmt.Sprintf("/proc/self/fd/%d", disk.Fd()), shell("head -c 300000 /dev/zero; exit 8"), []*os.File{disk})
-	p.signal(unix.SIGUSR1)
+	p.orders(launch.Order{Begin: true})
 	if code, s := p.end(); code != 8 || s.ExitCode != 8 || s.Lost+int64(len(p.log())) != 300000 || s.Lost < 300000-64<<10 {
 		t.Errorf("exit code %d, state %+v, %d bytes logged", code, s, len(p.log()))
 	}
@@ -153,7 +153,7 @@ func TestADiskThatIsFullFromTheStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := begin(t, dir, shell("head -c 5000 /dev/zero; exit 8"), []*os.File{disk})
-	p.signal(unix.SIGUSR1)
+	p.orders(launch.Order{Begin: true})
 	if code, s := p.end(); code != 8 || s.ExitCode != 8 || s.Lost != 5000 || p.log() != "" {
 		t.Errorf("exit code %d, state %+v, %d bytes logged", code, s, len(p.log()))
 	}

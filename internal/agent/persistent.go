@@ -48,6 +48,7 @@ const maxEnded = 64
 // clients of the socket, as uid or, if root is set and a client asks for it, as root. Like Serve it
 // must be called on the first thread; score may be nil.
 func RunPersistent(socket string, uid uint32, root bool, score *OOMScore) error {
+	go takeOrders(uid)
 	return runPersistent(socket, uid, root, score, aheadBuiltin)
 }
 

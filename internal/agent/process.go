@@ -43,12 +43,12 @@ const drainLimit = 2 * time.Second
 func RunProcess(dir, socket string, uid uint32, score *OOMScore) (code int, err error) {
 	debug.SetGCPercent(50)
 	d := &durable{dir: dir, uid: uid, tree: newProcessTree(score), signals: make(chan os.Signal, 16)}
-	signal.Notify(d.signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR1)
+	signal.Notify(d.signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
 	// The container's limit on file sizes applies to the log, too: reaching it is to be no more
 	// than an error of the write.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGXFSZ)
 	if err := errors.Join(harden(),
-		spawn.DefaultSignals(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR1,
+		spawn.DefaultSignals(unix.SIGTERM, unix.SIGINT, unix.SIGHUP,
 			unix.SIGXFSZ)); err != nil {
 		return launch.CodeAgent, err
 	}
@@ -92,7 +92,7 @@ func (d *durable) run() (launch.State, int) {
 	if err != nil {
 		return launch.State{ExitCode: launch.CodeAgent, Fault: err.Error()}, launch.CodeAgent
 	}
-	if s := d.awaitStart(); s != unix.SIGUSR1 {
+	if s := d.awaitStart(); s != nil {
 		return ended(launch.State{In: l.In}, unix.WaitStatus(s.(unix.Signal)))
 	}
 	log := newLog(d.dir, l.Log)
@@ -114,13 +114,24 @@ func (d *durable) run() (launch.State, int) {
 		fault.Code
 }
 
-// awaitStart waits for the signal to start, or for one that ends the process before. In a
-// persistent container it has been told to.
+// awaitStart waits until the service lets the command begin, or for a signal that ends the process
+// before, which it returns. In a persistent container it has been told to.
 func (d *durable) awaitStart() os.Signal {
 	if d.inside {
-		return unix.SIGUSR1
+		return nil
 	}
-	return <-d.signals
+	begun := make(chan struct{})
+	go func() {
+		if takeOrders(d.uid) {
+			close(begun)
+		}
+	}()
+	select {
+	case <-begun:
+		return nil
+	case s := <-d.signals:
+		return s
+	}
 }
 
 // takeLaunch reads launch.json and removes it, whatever is in it: it may hold secrets.
@@ -171,10 +182,8 @@ func (d *durable) command(p spawn.Process, log *rotatingLog,
 	for running := true; running; {
 		select {
 		case s := <-d.signals:
-			if s != unix.SIGUSR1 {
-				stopped()
-				d.tell(tree, root, s.(unix.Signal))
-			}
+			stopped()
+			d.tell(tree, root, s.(unix.Signal))
 		case r := <-found:
 			state.Ready = &r
 			_ = d.state.write(state, false)
@@ -224,10 +233,8 @@ func (d *durable) endLeftovers(tree *processTree, hurry <-chan struct{}, stopped
 		select {
 		case <-done:
 			return
-		case s := <-d.signals:
-			if s != unix.SIGUSR1 {
-				stopped()
-			}
+		case <-d.signals:
+			stopped()
 		}
 	}
 }

@@ -111,8 +111,17 @@ func TestAProcessStartsWhenItIsTold(t *testing.T) {
 	if exists(p.path(launch.StateFile)) || p.log() != "" {
 		t.Error("there is a state before the start, or output")
 	}
+	if a := p.orders(launch.Order{AccessTimes: []string{"/proc", dir}}); a.AccessTimes != nil || a.Fault != "nothing is mounted at "+dir {
+		t.Errorf("the answer for what is not mounted is %+v", a)
+	}
+	if a := p.orders(launch.Order{AccessTimes: []string{"/proc"}}); len(a.AccessTimes) != 1 || a.Fault != "" {
+		t.Errorf("the answer is %+v", a)
+	}
+	if exists(p.path(launch.StateFile)) {
+		t.Error("a question has begun it")
+	}
 	told := time.Now()
-	p.signal(unix.SIGUSR1)
+	p.orders(launch.Order{Begin: true})
 	p.until("there is a state", func() bool { return exists(p.path(launch.StateFile)) })
 	data, err := os.ReadFile(p.path(launch.StateFile))
 	if err != nil {
@@ -122,7 +131,6 @@ func TestAProcessStartsWhenItIsTold(t *testing.T) {
 	if err != nil || s.StartedAt.Before(told) || s.PID < 2 || !s.EndedAt.IsZero() {
 		t.Errorf("the state while it runs is %s, %v", data, err)
 	}
-	p.signal(unix.SIGUSR1) // once more, which means nothing
 	if err := os.WriteFile(p.path("go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +240,7 @@ func TestSignalsReachEverything(t *testing.T) {
 		while :; do sleep 1000 & wait; done`
 	for _, signal := range []unix.Signal{unix.SIGTERM, unix.SIGHUP} {
 		p := begin(t, t.TempDir(), shell(line), nil)
-		p.signal(unix.SIGUSR1)
+		p.orders(launch.Order{Begin: true})
 		names := []string{"leader", "session", "daemon", "background"}
 		for _, name := range names {
 			p.untilLogged(name + " ready\n")
@@ -249,12 +257,11 @@ func TestSignalsReachEverything(t *testing.T) {
 	}
 }
 
-// A shell's background jobs ignore SIGINT, so it has a test of its own; SIGUSR1 is not passed on.
+// A shell's background jobs ignore SIGINT, so it has a test of its own.
 func TestAnInterrupt(t *testing.T) {
 	p := begin(t, t.TempDir(), shell("trap 'exit 9' INT; echo ready; while :; do sleep 0.01; done"), nil)
-	p.signal(unix.SIGUSR1)
+	p.orders(launch.Order{Begin: true})
 	p.untilLogged("ready\n")
-	p.signal(unix.SIGUSR1)
 	p.signal(unix.SIGINT)
 	if code, s := p.end(); code != 9 || s.ExitCode != 9 {
 		t.Errorf("exit code %d, state %+v", code, s)

@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/libp2p/go-yamux/v5"
-	"golang.org/x/sys/unix"
 
 	"github.com/daycare-run/sandbox/internal/agent/launch"
 	"github.com/daycare-run/sandbox/internal/agent/mux"
@@ -57,7 +56,7 @@ func checked(t *testing.T, ready launch.Ready) *process {
 	l := shell("while [ ! -e end ]; do sleep 0.01; done")
 	l.Cwd, l.Env, l.Ready = dir, []string{"PATH=/usr/bin:/bin", "NAME=value"}, &ready
 	p := begin(t, dir, l, nil)
-	p.signal(unix.SIGUSR1)
+	p.orders(launch.Order{Begin: true})
 	return p
 }
 

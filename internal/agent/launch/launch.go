@@ -1,16 +1,15 @@
 // Package launch defines what to run (Command), and how the service and the first program of a
-// durable process's container, our agent, talk to each other. They have no connection: they share a
-// directory, which the service binds to Dir, and the container's exit code.
+// durable process's container, our agent, talk to each other. Until the command begins they have a
+// connection (Order). From then on they share a directory, which the service binds to Dir, and the
+// container's exit code.
 //
 //	launch.json    by the service, mode 0400: what to run. The agent removes it, for it holds secrets.
-//	SIGUSR1        from the service, once launch.json is gone: start it. Sent again it does nothing.
 //	state.json     by the agent: first when the command has started, then whenever it has become ready or has
 //	               stopped being ready, then when everything has ended
 //	process.log    by the agent: stdout and stderr in their order; older parts are process.log.1, .2, ..., and the
 //	               first of all is process.log.first
 //
-// Once launch.json is gone, so is the state.json of an earlier run. SIGTERM, SIGINT and SIGHUP go
-// to the whole command; before the start they end the agent.
+// SIGTERM, SIGINT and SIGHUP go to the whole command; before the start they end the agent.
 //
 // A process may also run in a persistent container, which has the directories of all its user's
 // processes below All. Then package control says when it starts and which signals it gets.
