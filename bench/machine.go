@@ -19,6 +19,7 @@ import (
 type machine struct {
 	date     time.Time
 	cpu      string
+	program  time.Duration // how long true takes, start and end
 	cores    int
 	memory   int64 // bytes
 	kernel   string
@@ -37,6 +38,14 @@ func inspectMachine(ctx context.Context, docker *client.Client, runtimes []strin
 		date: time.Now().UTC(), cpu: cpuModel(), cores: info.NCPU, memory: info.MemTotal,
 		system: info.OperatingSystem, engine: info.ServerVersion,
 	}
+	var starts sample
+	for range 200 {
+		took, err := timed(exec.Command("true").Run)
+		if err := starts.add(took, err); err != nil {
+			return machine{}, fmt.Errorf("cannot start a program: %w", err)
+		}
+	}
+	m.program = starts.median()
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
 		return machine{}, fmt.Errorf("cannot ask for the kernel's name: %w", err)

@@ -107,6 +107,7 @@ func writeMachine(b *strings.Builder, m machine) {
 	rows := [][]string{
 		{"date", m.date.Format("2006-01-02 15:04 UTC")},
 		{"machine", fmt.Sprintf("%d cores, %.1f GiB, %s", m.cores, float64(m.memory)/(1<<30), m.cpu)},
+		{"a program (`true`), start to end", ms(m.program)},
 		{"system", m.system + ", kernel " + m.kernel},
 		{"engine", "Docker " + m.engine},
 		{"runtimes", strings.Join(m.runtimes, ", ")},
