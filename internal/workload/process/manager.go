@@ -17,6 +17,7 @@ import (
 	"github.com/daycare-run/sandbox/internal/events"
 	"github.com/daycare-run/sandbox/internal/fair"
 	"github.com/daycare-run/sandbox/internal/quota"
+	"github.com/daycare-run/sandbox/internal/vault"
 )
 
 // Config is what a Manager needs.
@@ -70,7 +71,7 @@ const callLimit = 2 * time.Minute
 type Manager struct {
 	cfg      Config
 	store    keeper
-	vault    *vault
+	vault    *vault.Vault
 	bounds   atomic.Pointer[Bounds]
 	restarts atomic.Uint64
 	// restarting are the turns of automatic restarts: slow starts of one user leave one for others.
@@ -102,13 +103,13 @@ func Open(cfg Config) (*Manager, error) {
 			"cannot keep processes: Dir, Runner, Clock, Ports and BootID must be set")
 	}
 	m := &Manager{
-		cfg: cfg, store: store{cfg.Dir}, vault: &vault{keyFile: filepath.Join(cfg.Dir, "key")},
+		cfg: cfg, store: store{cfg.Dir}, vault: vault.New(filepath.Join(cfg.Dir, "key")),
 		log: cfg.Log, processes: map[string]*process{}, ofUsers: map[string][]*process{}, adopted: map[string]bool{},
 		wanted:     map[string]map[string]bool{},
 		restarting: fair.Turns{All: restartsAtOnce, Each: restartsOfUser},
 	}
 	if cfg.Shared != nil { // other hosts write launch files there, too: Adopt drops a user's
-		m.store, m.vault = shared{cfg.Shared}, &vault{keyFile: cfg.KeyFile}
+		m.store, m.vault = shared{cfg.Shared}, vault.New(cfg.KeyFile)
 	} else if err := cfg.Runner.DropUnread(""); err != nil {
 		return nil, err
 	}

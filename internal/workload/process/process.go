@@ -2,8 +2,8 @@
 // with KeepAlive, are started again when they end. It records the desired and the actual state, and
 // decides; a Runner creates and ends the containers.
 //
-// record.go defines what is known of a process, store.go keeps it on disk, and secrets.go seals
-// what nobody may read there. runner.go declares what the package needs from others. manager.go
+// record.go defines what is known of a process, store.go keeps it on disk, and secrets.go has
+// what nobody may read there sealed. runner.go declares what the package needs from others. manager.go
 // holds all processes and process.go one; view.go is for callers, who name sandboxes. start.go,
 // stop.go and wait.go serve them, and restart.go starts ended processes again after the delay of
 // backoff.go. reconcile.go compares the records with the existing containers when queue.go triggers

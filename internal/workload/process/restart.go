@@ -136,7 +136,7 @@ func (p *process) relaunch(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if secrets, err = p.of.vault.open(p.id, sealed); err != nil {
+		if secrets, err = openSecrets(p.of.vault, p.id, sealed); err != nil {
 			return err
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/daycare-run/sandbox/internal/vault"
 )
 
 func TestKeepAliveWaitsLongerEachTimeUntilItIsStable(t *testing.T) {
@@ -218,41 +220,42 @@ func TestWithoutItsSecretsAProcessIsNotStarted(t *testing.T) {
 }
 
 func TestSecretsAreOfOneProcess(t *testing.T) {
-	v := &vault{keyFile: filepath.Join(t.TempDir(), "key")}
-	sealed, err := v.seal("p-a", map[string]string{"A": "b"})
+	v := vault.New(filepath.Join(t.TempDir(), "key"))
+	sealed, err := sealSecrets(v, "p-a", map[string]string{"A": "b"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := v.open("p-a", sealed); err != nil || got["A"] != "b" {
+	if got, err := openSecrets(v, "p-a", sealed); err != nil || got["A"] != "b" {
 		t.Errorf("opened %v, %v", got, err)
 	}
-	if got, err := v.open("p-b", sealed); err == nil {
+	if got, err := openSecrets(v, "p-b", sealed); err == nil {
 		t.Errorf("another process opened %v", got)
 	}
 }
 
 // Secrets and their key, cut at any byte, open nothing, seal nothing, and say why.
 func TestSecretsThatWereCut(t *testing.T) {
-	v := &vault{keyFile: filepath.Join(t.TempDir(), "key")}
-	sealed, err := v.seal("p-a", map[string]string{"A": "b"})
+	keyFile := filepath.Join(t.TempDir(), "key")
+	v := vault.New(keyFile)
+	sealed, err := sealSecrets(v, "p-a", map[string]string{"A": "b"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for length := range sealed {
-		if got, err := v.open("p-a", sealed[:length]); err == nil || !strings.Contains(err.Error(), "they are damaged") {
+		if got, err := openSecrets(v, "p-a", sealed[:length]); err == nil || !strings.Contains(err.Error(), "they are damaged") {
 			t.Errorf("cut to %d bytes: %v, %v", length, got, err)
 		}
 	}
-	key, err := os.ReadFile(v.keyFile)
+	key, err := os.ReadFile(keyFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for length := range key {
-		if err := os.WriteFile(v.keyFile, key[:length], 0o600); err != nil {
+		if err := os.WriteFile(keyFile, key[:length], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, sealErr := v.seal("p-a", map[string]string{"A": "b"})
-		_, openErr := v.open("p-a", sealed)
+		_, sealErr := sealSecrets(v, "p-a", map[string]string{"A": "b"})
+		_, openErr := openSecrets(v, "p-a", sealed)
 		for _, err := range []error{sealErr, openErr} {
 			if err == nil || !strings.Contains(err.Error(), "it is damaged") {
 				t.Errorf("key cut to %d bytes: %v", length, err)

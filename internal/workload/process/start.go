@@ -173,7 +173,7 @@ func (p *process) begin(ctx context.Context, secrets map[string]string,
 	var sealed []byte
 	if p.record.KeepAlive && len(secrets) > 0 { // others are not started again
 		var err error
-		if sealed, err = p.of.vault.seal(p.id, secrets); err != nil {
+		if sealed, err = sealSecrets(p.of.vault, p.id, secrets); err != nil {
 			return err
 		}
 	}
