@@ -25,7 +25,7 @@ var layers = []string{
 	"internal/plan",
 	"internal/rootfs internal/egress internal/cluster/forward internal/cli/wrapper",
 	"internal/registry internal/egress/guard dnsfilter internal/access internal/hints",
-	"internal/credential",
+	"internal/credential internal/egress/authority",
 	"internal/policy internal/hostfs internal/ids internal/archive internal/cluster internal/vault",
 	"internal/errs config client",
 	"dockerexec internal/cli/doctor internal/cli/usage",
