@@ -271,13 +271,12 @@ func TestManyAtOnceHaveTheSame(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			if issuers[n] = i; n%2 == 0 {
-				_, err = i.Leaf(fmt.Sprintf("h%d.example.com", n))
-			}
-			if leaves[n], err = i.Leaf("api.github.com"); err != nil {
-				t.Error(err)
-			}
-			if _, err := a.For([]string{fmt.Sprintf("h%d.example.com", n)}); err != nil {
+			own := fmt.Sprintf("h%d.example.com", n)
+			_, ofOwn := i.Leaf(own)
+			_, forOwn := a.For([]string{own})
+			issuers[n] = i
+			leaves[n], err = i.Leaf("api.github.com")
+			if err := errors.Join(ofOwn, forOwn, err); err != nil {
 				t.Error(err)
 			}
 		})

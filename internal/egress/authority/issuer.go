@@ -107,16 +107,15 @@ func parseHosts(hosts []string) (policy.Domains, error) {
 	return policy.ParseDomains(hosts)
 }
 
-// permitted returns the constraints for hosts. A constraint is a name, and permits all names below
-// it, too (RFC 5280, 4.2.1.10): no verifier knows one for a name alone, and not all know the form
-// .name for what is below alone. Leaf is exact.
+// permitted returns the constraints for hosts. For what is below a name that is .name, which RFC 5280
+// does not have for DNS, but OpenSSL, GnuTLS and Go know. A name permits all names below it, too:
+// there is no constraint to a name alone. Leaf is exact.
 func permitted(hosts []string) []string {
 	var names []string
 	for _, host := range hosts {
-		names = append(names, strings.TrimPrefix(host, "*."))
+		names = append(names, strings.TrimPrefix(host, "*"))
 	}
-	slices.Sort(names)
-	return slices.Compact(names)
+	return names
 }
 
 // Certificate returns the certificate of the authority, which signs itself. Nobody changes it.

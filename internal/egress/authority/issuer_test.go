@@ -132,6 +132,7 @@ func TestAStolenKeyIsGoodForNoOtherName(t *testing.T) {
 	}{
 		"another name":       {forge(t, a, i, x509.Certificate{DNSNames: []string{"evil.test"}}), "evil.test"},
 		"a name above":       {forge(t, a, i, x509.Certificate{DNSNames: []string{"github.com"}}), "github.com"},
+		"a wildcard's name":  {forge(t, a, i, x509.Certificate{DNSNames: []string{"example.com"}}), "example.com"},
 		"an ending":          {forge(t, a, i, x509.Certificate{DNSNames: []string{"evilexample.com"}}), "evilexample.com"},
 		"a wildcard":         {forge(t, a, i, x509.Certificate{DNSNames: []string{"*.github.com"}}), "api.github.com"},
 		"one of two names":   {forge(t, a, i, x509.Certificate{DNSNames: []string{"api.github.com", "evil.test"}}), "evil.test"},
@@ -175,7 +176,7 @@ func TestAStolenKeyIsGoodForNoOtherName(t *testing.T) {
 func TestTheCertificateOfTheAuthority(t *testing.T) {
 	c := issuer(t, newDisk(t).open(), names...).Certificate()
 	if !c.IsCA || !c.MaxPathLenZero || c.MaxPathLen != 0 || c.KeyUsage != x509.KeyUsageCertSign || !c.PermittedDNSDomainsCritical ||
-		!slices.Equal(c.PermittedDNSDomains, []string{"api.github.com", "example.com"}) || len(c.ExcludedIPRanges) != 2 ||
+		!slices.Equal(c.PermittedDNSDomains, []string{".example.com", "api.github.com"}) || len(c.ExcludedIPRanges) != 2 ||
 		len(c.SubjectKeyId) != 20 || !strings.HasPrefix(c.Subject.CommonName, "daycare-sandbox credentials ") {
 		t.Errorf("%+v", c)
 	}
@@ -192,7 +193,7 @@ func TestLeavesAreRenewedBeforeTheyEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := issuer(t, d.open(), names...)
 		first := leaf(t, i, names[0])
-		if length := first.Leaf.NotAfter.Sub(time.Now()); length > leafLifetime || length < leafLifetime-time.Minute {
+		if length := time.Until(first.Leaf.NotAfter); length > leafLifetime || length < leafLifetime-time.Minute {
 			t.Errorf("it is good for %v", length)
 		}
 		waittest.Pass(leafLifetime*2/3 - time.Hour)
