@@ -21,6 +21,8 @@ type Permissions struct {
 	Network, Events     bool
 	// Processes are the names that TagProcess may have.
 	Processes []string
+	// Secrets are the names that TagSecret may have.
+	Secrets []string
 	// AppID is the app that the sandbox belongs to; zero for none.
 	AppID AppID
 }
@@ -104,7 +106,8 @@ func (s Subject) processes(asked []string) (of []Process) {
 func (s Subject) Check() error {
 	if err := errors.Join(few("permissions.writeDirs", len(s.WriteDirs), directories),
 		few("permissions.readDirs", len(s.ReadDirs), directories),
-		few("permissions.processes", len(s.Processes), processes)); err != nil {
+		few("permissions.processes", len(s.Processes), names),
+		few("permissions.secrets", len(s.Secrets), names)); err != nil {
 		return err
 	}
 	held := s.Held()
@@ -112,6 +115,11 @@ func (s Subject) Check() error {
 	for i, name := range s.Processes {
 		if err := CheckProcessName(name); err != nil {
 			faults = append(faults, errs.Invalid("permissions.processes[%d]: %v", i, err))
+		}
+	}
+	for i, name := range s.Secrets {
+		if err := CheckSecretName(name); err != nil {
+			faults = append(faults, errs.Invalid("permissions.secrets[%d]: %v", i, err))
 		}
 	}
 	if at, ok := held.At(s.WorkingDir); !ok || !s.WorkingDir.Within(Home) || at.Mode < ReadOnly {
@@ -133,7 +141,7 @@ func (s Subject) Check() error {
 // What few says of a list that is too long.
 const (
 	directories = "directories; at most %d are allowed: name one that holds them"
-	processes   = "names; at most %d are allowed"
+	names       = "names; at most %d are allowed"
 )
 
 func few(field string, n int, of string) error {
@@ -181,6 +189,9 @@ func (s Subject) holds() string {
 	}
 	for _, name := range s.Processes {
 		tags = append(tags, TagProcess+name)
+	}
+	for _, name := range s.Secrets {
+		tags = append(tags, TagSecret+name)
 	}
 	if len(tags) == 0 {
 		return "no permissions"

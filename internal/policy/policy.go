@@ -11,7 +11,11 @@
 // it.
 package policy
 
-import "github.com/daycare-run/sandbox/pathmap"
+import (
+	"slices"
+
+	"github.com/daycare-run/sandbox/pathmap"
+)
 
 // Container paths that are the same everywhere.
 var (
@@ -44,6 +48,8 @@ type Decision struct {
 	Network, Events bool
 	// Processes are those whose ports it reaches, sorted by name.
 	Processes []Process
+	// Secrets are the names of its credentials, sorted.
+	Secrets []string
 	// Symlinks lead to what the call gives up.
 	Symlinks []Symlink
 }
@@ -69,14 +75,16 @@ func (s Subject) Decide(g Grants) (Decision, error) {
 		return Decision{}, err
 	}
 	return Decision{View: view, Network: g.Network, Events: g.Events,
-		Processes: s.processes(g.Processes)}, nil
+		Processes: s.processes(g.Processes),
+		Secrets:   slices.Compact(slices.Sorted(slices.Values(g.Secrets)))}, nil
 }
 
 // Held returns the view with all that the sandbox holds. The file calls, which have no tags, go by
 // it.
 func (s Subject) Held() View { return s.view(s.everything()) }
 
-// DecideAll returns what a call would get that is granted all that the sandbox holds.
+// DecideAll returns what a call would get that is granted all that the sandbox holds, but for
+// processes and credentials, which are for calls with a container of their own.
 func (s Subject) DecideAll() Decision {
 	return Decision{View: s.Held(), Network: s.Network, Events: s.Events}
 }

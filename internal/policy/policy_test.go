@@ -248,3 +248,42 @@ func TestProcesses(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A call has those credentials that it asks for and its sandbox holds, each once, and no others.
+func TestSecrets(t *testing.T) {
+	for _, tt := range []struct {
+		held, asked, want []string
+		refused           string
+	}{
+		{nil, nil, nil, ""},
+		{[]string{"github", "npm"}, nil, nil, ""},
+		{[]string{"github", "npm"}, []string{"npm", "github", "npm"}, []string{"github", "npm"}, ""},
+		{[]string{"github"}, []string{"npm"}, nil, "@secret:npm is not granted to this sandbox; it holds @workspace, @secret:github"},
+		{[]string{"github"}, []string{"github", "git"}, nil, "@secret:git is not granted"},
+		{nil, []string{"github"}, nil, "@secret:github is not granted to this sandbox; it holds @workspace"},
+	} {
+		s := policy.Subject{Permissions: policy.Permissions{WorkingDir: policy.Home, Secrets: tt.held}}
+		got, err := s.Decide(policy.Grants{Secrets: tt.asked})
+		if tt.refused != "" {
+			if !errdefs.IsPermissionDenied(err) || !strings.Contains(err.Error(), tt.refused) || got.Secrets != nil {
+				t.Errorf("%q of %q: %q, %v", tt.asked, tt.held, got.Secrets, err)
+			}
+			continue
+		}
+		if err != nil || !slices.Equal(got.Secrets, tt.want) {
+			t.Errorf("%q of %q: %q, %v", tt.asked, tt.held, got.Secrets, err)
+		}
+	}
+	s := policy.Subject{Permissions: policy.Permissions{WorkingDir: policy.Home, Network: true, Secrets: []string{"github"}}}
+	if got := s.DecideAll(); got.Secrets != nil {
+		t.Errorf("a machine has %q", got.Secrets)
+	}
+	s.Secrets = []string{"github", "*"}
+	if err := s.Check(); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "permissions.secrets[1]") || strings.Contains(err.Error(), "secrets[0]") {
+		t.Errorf("%v", err)
+	}
+	s.Secrets = slices.Repeat([]string{"github"}, 257)
+	if err := s.Check(); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "permissions.secrets has 257 names") {
+		t.Errorf("%v", err)
+	}
+}

@@ -10,8 +10,8 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// The tags of a call ("Exec and Durable Process Permissions"). A path follows TagRead and TagWrite, and
-// TagProcess the name of a process, or AllProcesses.
+// The tags of a call ("Exec and Durable Process Permissions"). A path follows TagRead and TagWrite, the
+// name of a process, or AllProcesses, follows TagProcess, and the name of a credential TagSecret.
 const (
 	TagNetwork   = "@network"
 	TagEvents    = "@events"
@@ -19,6 +19,7 @@ const (
 	TagRead      = "@read:"
 	TagWrite     = "@write:"
 	TagProcess   = "@process:"
+	TagSecret    = "@secret:"
 )
 
 // AllProcesses stands for all processes that the sandbox itself has started.
@@ -26,6 +27,9 @@ const AllProcesses = "*"
 
 // maxProcessName is how many characters a process's name has at most; a longer one names none.
 const maxProcessName = 80
+
+// maxSecretName is how many characters a credential's name has at most.
+const maxSecretName = 64
 
 // maxPlaces is how many tags a call may have, and how many directories each list of a sandbox's
 // permissions: each may become a mount, which is compared with all others and verified with a
@@ -39,7 +43,7 @@ func SplitTag(tag string) (kind, path string) {
 	case TagNetwork, TagEvents, TagWorkspace:
 		return tag, ""
 	}
-	for _, kind := range []string{TagRead, TagWrite, TagProcess} {
+	for _, kind := range []string{TagRead, TagWrite, TagProcess, TagSecret} {
 		if path, ok := strings.CutPrefix(tag, kind); ok {
 			return kind, path
 		}
@@ -54,6 +58,8 @@ type Grants struct {
 	Write, Read                []pathmap.ContainerPath
 	// Processes are names of processes whose ports it may reach.
 	Processes []string
+	// Secrets are names of credentials that are put into what it sends.
+	Secrets []string
 }
 
 // ParseTags returns the grants that a call's tags ask for. A tag's path is absolute: a container
@@ -85,10 +91,13 @@ func ParseTags(tags []string, paths pathmap.Map) (Grants, error) {
 		case TagProcess:
 			g.Processes, faults = append(g.Processes, written),
 				appendTag(faults, tag, CheckProcessName(written))
+		case TagSecret:
+			g.Secrets, faults = append(g.Secrets, written),
+				appendTag(faults, tag, CheckSecretName(written))
 		default:
 			faults = append(faults,
 				errs.Invalid(
-					"permissions: unknown tag %.200q; the tags are @network, @events, @workspace, @read:/absolute/path, @write:/absolute/path and @process:NAME",
+					"permissions: unknown tag %.200q; the tags are @network, @events, @workspace, @read:/absolute/path, @write:/absolute/path, @process:NAME and @secret:NAME",
 					tag))
 		}
 	}
@@ -107,6 +116,22 @@ func CheckProcessName(name string) error {
 		return errs.Invalid("no process has a name of more than %d characters", maxProcessName)
 	case !utf8.ValidString(name) || strings.ContainsRune(name, 0):
 		return errs.Invalid("the name of a process is text without NUL")
+	}
+	return nil
+}
+
+// CheckSecretName returns what is wrong with the name of a credential.
+func CheckSecretName(name string) error {
+	switch {
+	case name == "":
+		return errs.Invalid("the name of a credential is missing")
+	case len(name) > maxSecretName || strings.Trim(name, "-") != name ||
+		strings.ContainsFunc(name, func(r rune) bool {
+			return r != '-' && (r < 'a' || r > 'z') && (r < '0' || r > '9')
+		}):
+		return errs.Invalid(
+			"%.100q is no name of a credential: such a name has at most %d lower-case letters, digits and hyphens, and begins and ends with a letter or digit",
+			name, maxSecretName)
 	}
 	return nil
 }
@@ -130,6 +155,11 @@ func (s Subject) check(g Grants, v View) error {
 	for _, name := range g.Processes {
 		if !s.holdsProcess(name) && !s.holdsProcess(AllProcesses) {
 			return s.notHeld(TagProcess+name, "")
+		}
+	}
+	for _, name := range g.Secrets {
+		if !slices.Contains(s.Secrets, name) {
+			return s.notHeld(TagSecret+name, "")
 		}
 	}
 	held := s.everything()

@@ -28,6 +28,8 @@ func TestParseTags(t *testing.T) {
 		{[]string{"@write:/"}, policy.Grants{Write: paths(t, "/")}},
 		{[]string{"@write:/home/\xff"}, policy.Grants{Write: paths(t, "/home/\xff")}},
 		{[]string{"@process:web", "@process:*", "@process:my app"}, policy.Grants{Processes: []string{"web", "*", "my app"}}},
+		{[]string{"@secret:github", "@secret:a", "@secret:0-9", "@secret:" + strings.Repeat("a", 64)},
+			policy.Grants{Secrets: []string{"github", "a", "0-9", strings.Repeat("a", 64)}}},
 		{[]string{"@write:/home/@read:/x"}, policy.Grants{Write: paths(t, "/home/@read:/x")}},
 		{
 			[]string{"@write:/home/b", "@network", "@write:/home/a", "@read:/tmp", "@events"},
@@ -60,6 +62,20 @@ var badTags = []struct{ tag, says string }{
 	{"@process:" + strings.Repeat("ä", 81), "more than 80 characters"},
 	{"@process:a\x00", "without NUL"},
 	{"@process:\xff", "is text"},
+	{"@secret", "unknown tag"},
+	{"@secret:", "the name of a credential is missing"},
+	{"@secret:*", "is no name of a credential"},
+	{"@secret:GitHub", "is no name of a credential"},
+	{"@secret:-a", "is no name of a credential"},
+	{"@secret:a-", "is no name of a credential"},
+	{"@secret:-", "is no name of a credential"},
+	{"@secret:a_b", "is no name of a credential"},
+	{"@secret:a ", "is no name of a credential"},
+	{"@secret:ä", "is no name of a credential"},
+	{"@secret:a\x00", "is no name of a credential"},
+	{"@secret:\xff", "is no name of a credential"},
+	{"@secret:../a", "is no name of a credential"},
+	{"@secret:" + strings.Repeat("a", 65), "at most 64"},
 	{"@read:", "is empty"},
 	{"@write:", "is empty"},
 	{"@write:notes", "is not absolute"},
@@ -106,7 +122,7 @@ func TestParseTagsIsBounded(t *testing.T) {
 
 func TestParseTagsNamesTheTagsThatAreKnown(t *testing.T) {
 	_, err := policy.ParseTags([]string{"@root"}, pathmap.Map{})
-	for _, tag := range []string{`"@root"`, "@network", "@events", "@workspace", "@read:/", "@write:/"} {
+	for _, tag := range []string{`"@root"`, "@network", "@events", "@workspace", "@read:/", "@write:/", "@process:", "@secret:"} {
 		if err == nil || !strings.Contains(err.Error(), tag) {
 			t.Errorf("the message lacks %s: %v", tag, err)
 		}
