@@ -87,6 +87,12 @@ func (c canonical) spec(s Spec) canonical {
 			c = c.text(r.Name).text(r.Sandbox)
 		}
 	}
+	if len(s.Egress.Secrets) > 0 { // likewise
+		c = c.text("secrets").texts(s.Egress.Secrets)
+	}
+	if s.Bundle != "" || s.BundleAt != "" { // likewise
+		c = c.text("bundle").text(s.Bundle).text(s.BundleAt)
+	}
 	return c
 }
 

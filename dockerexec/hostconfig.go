@@ -179,8 +179,9 @@ func (s Spec) mounts(spoolFile string, prepared Prepared, net networks.Wiring) [
 	mounts = append(mounts, specs.Mount{
 		Type: engine.VolumeType, Source: s.tmpName(), Destination: "/tmp",
 	})
+	bundle, bundleAt := s.Certificates()
 	for _, own := range []struct{ source, target string }{
-		{p.Bundle, p.BundleAt}, {s.Passwd, "/etc/passwd"}, {s.Group, "/etc/group"},
+		{bundle, bundleAt}, {s.Passwd, "/etc/passwd"}, {s.Group, "/etc/group"},
 	} {
 		if own.source != "" {
 			mounts = append(mounts, engine.BindMount(own.source, own.target, true))

@@ -135,6 +135,21 @@ func TestCapabilitiesOfTheAgent(t *testing.T) {
 	}
 }
 
+// What a container trusts of its own is in the place of what all trust.
+func TestCertificatesOfAContainer(t *testing.T) {
+	s := fullSpec()
+	s.Platform.Bundle, s.Platform.BundleAt = "/image/house", "/etc/ssl/cert.pem"
+	house := engine.BindMount("/image/house", "/etc/ssl/cert.pem", true)
+	if made := s.engineSpec("/x", Prepared{}, networks.Wiring{}); !has(made, house) {
+		t.Errorf("%+v", made.Mounts)
+	}
+	s.Bundle, s.BundleAt = "/image/own", "/etc/ssl/cert.pem"
+	made := s.engineSpec("/x", Prepared{}, networks.Wiring{})
+	if !has(made, engine.BindMount("/image/own", "/etc/ssl/cert.pem", true)) || has(made, house) {
+		t.Errorf("%+v", made.Mounts)
+	}
+}
+
 // A network is that of our name, with names resolved by the gateway alone.
 func TestWiring(t *testing.T) {
 	made := fullSpec().engineSpec("/x", Prepared{}, networks.Wiring{

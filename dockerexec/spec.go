@@ -55,6 +55,10 @@ type Spec struct {
 	Events bool `json:"events"`
 	// Egress is what may be reached.
 	Egress Egress `json:"egress"`
+	// Bundle is a file of certificates for this container, in place of Platform.Bundle; BundleAt as
+	// there. Empty if the platform's will do.
+	Bundle   string `json:"bundle,omitempty"`
+	BundleAt string `json:"bundleAt,omitempty"`
 	// Reaches are the processes whose ports are offered in the container while a call runs, sorted.
 	Reaches []Reach `json:"reaches,omitempty"`
 	// Process makes the container a durable process's.
@@ -163,6 +167,15 @@ func (s Spec) Home() FileID {
 	return FileID{}
 }
 
+// Certificates returns the file of certificates that the container gets in place of the image's own,
+// and where programs find it; empty for none.
+func (s Spec) Certificates() (source, target string) {
+	if s.Bundle != "" {
+		return s.Bundle, s.BundleAt
+	}
+	return s.Platform.Bundle, s.Platform.BundleAt
+}
+
 // homeTarget is where the tenant's home is in a container.
 const homeTarget = "/home"
 
@@ -247,6 +260,7 @@ func (s Spec) ordered() Spec {
 	s.Egress.Denied = sorted(s.Egress.Denied, strings.Compare)
 	s.Egress.Addresses = sorted(s.Egress.Addresses, strings.Compare)
 	s.Egress.DeniedAddresses = sorted(s.Egress.DeniedAddresses, strings.Compare)
+	s.Egress.Secrets = sorted(s.Egress.Secrets, strings.Compare)
 	s.Platform.CapDrop = sorted(s.Platform.CapDrop, strings.Compare)
 	s.Platform.CapAdd = sorted(s.Platform.CapAdd, strings.Compare)
 	return s
@@ -321,7 +335,8 @@ var absolutePath = regexp.MustCompile(`(?:^|[^\w./-])/[^\s"':,;)\]]*`)
 // full, and those that an OCI runtime names: the tenant may have led it to any path, by a link.
 func (s Spec) withoutHostPaths(message string) string {
 	hidden := []string{s.Platform.Agent, session.AgentPath, s.Platform.MaskDir, "(a mask)",
-		s.Platform.Bundle, s.Platform.BundleAt, s.Passwd, "/etc/passwd", s.Group, "/etc/group"}
+		s.Platform.Bundle, s.Platform.BundleAt, s.Bundle, s.BundleAt, s.Passwd, "/etc/passwd",
+		s.Group, "/etc/group"}
 	for _, m := range s.Mounts {
 		hidden = append(hidden, m.Source, m.Target)
 	}

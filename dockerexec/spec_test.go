@@ -72,6 +72,7 @@ func TestEveryFieldCounts(t *testing.T) {
 		s := fullSpec()
 		s.Symlinks = []Symlink{{Target: "/home/link", Text: "vault"}}
 		s.Reaches = []Reach{{Name: "web", Sandbox: "box"}}
+		s.Egress.Secrets = []string{"github"}
 		return s
 	}
 	seen := map[Fingerprint]string{fullSpec().Fingerprint(): "no change", linked().Fingerprint(): "with a link"}
@@ -164,6 +165,24 @@ func TestLabelsLeadBackToTheSpec(t *testing.T) {
 	}
 }
 
+// A container that is found again has the credentials that it was made with, and what it trusts.
+func TestLabelsHaveTheCredentials(t *testing.T) {
+	s := fullSpec()
+	s.Process, s.Egress.Secrets, s.Bundle, s.BundleAt = Process{}, []string{"npm", "github"}, "/bundle", "/etc/ssl/cert.pem"
+	got, err := specFromLabels(s.labels())
+	if err != nil || !slices.Equal(got.Egress.Secrets, []string{"github", "npm"}) || got.Bundle != s.Bundle || got.BundleAt != s.BundleAt {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if party := got.candidate(got.Egress).Party; !slices.Equal(party.Egress.Secrets, []string{"github", "npm"}) {
+		t.Errorf("on its network: %+v", party)
+	}
+	without := s
+	without.Egress.Secrets = nil
+	if without.Fingerprint() == s.Fingerprint() || without.ContainerName() == s.ContainerName() {
+		t.Error("a call without them shares the container")
+	}
+}
+
 func TestLabelsThatWereTamperedWith(t *testing.T) {
 	for name, tamper := range map[string]func(map[string]string){
 		"none":                 func(l map[string]string) { clear(l) },
@@ -208,6 +227,7 @@ func TestErrorsHaveNoPathsOfTheHost(t *testing.T) {
 		"open /var/lib/sandboxd/masks/file: no such file or directory":                                          "open (a mask)/file: no such file or directory",
 		"failed to create rwlayer: mkdir /var/lib/docker/overlay2/0a-init: no space left on device":             "failed to create rwlayer: mkdir (a path of the host): no space left on device",
 		`failed: write "/mnt/a disk/containers/0a/.tmp": disk quota exceeded; write /mnt/b: input/output error`: `failed: write "(a path of the host): disk quota exceeded; write (a path of the host): input/output error`,
+		"open /var/lib/sandboxd/image/trust-0a: no such file or directory":                                      "open /etc/ssl/cert.pem: no such file or directory",
 		"write /data/users/alice/output: no space left on device":                                               "write (the user's folder)/output: no space left on device",
 		`OCI runtime create failed: error mounting "/data/users/alice/home" to rootfs at "/home": open o_path procfd: open /var/lib/docker/overlay2/b2/merged/srv/secret: no such file or directory: unknown`: `OCI runtime create failed: error mounting "/home" to rootfs at "/home": open o_path procfd: open (a path of the host): no such file or directory: unknown`,
 		"OCI runtime create failed: [/srv/a] is </srv/b>, source:/srv/c in /home:":                                       "OCI runtime create failed: [(a path of the host)] is <(a path of the host), source:(a path of the host) in /home:",
@@ -215,7 +235,7 @@ func TestErrorsHaveNoPathsOfTheHost(t *testing.T) {
 		"exec: /bin/none: no such file or directory":                                                                     "exec: /bin/none: no such file or directory",
 	} {
 		s := fullSpec()
-		s.Process.Dir = ""
+		s.Process.Dir, s.Bundle, s.BundleAt = "", "/var/lib/sandboxd/image/trust-0a", "/etc/ssl/cert.pem"
 		if got := s.withoutHostPaths(message); got != want {
 			t.Errorf("%s:\n%s, not\n%s", message, got, want)
 		}

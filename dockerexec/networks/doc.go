@@ -62,6 +62,8 @@ type Egress struct {
 	// DeniedAddresses.
 	Addresses       []string `json:"addresses,omitempty"`
 	DeniedAddresses []string `json:"deniedAddresses,omitempty"`
+	// Secrets are the names of the credentials that are put into what the container sends.
+	Secrets []string `json:"secrets,omitempty"`
 }
 
 // IsOpen reports whether the whole network of the profile may be reached, unfiltered.

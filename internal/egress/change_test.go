@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -83,6 +84,51 @@ func TestChange(t *testing.T) {
 	s.endpoints.at(addr).revoke()
 	if err := change(addr, spec("s1", "a.example.org")); !errors.Is(err, errdefs.ErrFailedPrecondition) {
 		t.Errorf("of one that is gone: %v", err)
+	}
+}
+
+// A container has the credentials that it was made with, also where an earlier service has made it. What it may reach may
+// change while it runs, and they do not.
+func TestSecretsOfAContainer(t *testing.T) {
+	s := &stack{owner: &Egress{}, table: none{}, gateway: &gatewayLink{}}
+	s.endpoints.init(networks.Network{Subnet: netip.MustParsePrefix("10.1.2.0/28"), Gateway: netip.MustParseAddr("10.1.2.1")})
+	party := testParty("alice", "a.example")
+	party.Name, party.Egress.Secrets = "c1", []string{"github", "npm"}
+	addr, err := s.add(party, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets := func(addr netip.Addr) []string {
+		t.Helper()
+		client, ok := guarded{stack: s}.Client(addr)
+		if !ok {
+			t.Fatalf("%s is nobody's", addr)
+		}
+		return client.(*endpoint).Secrets()
+	}
+	if got := secrets(addr); !slices.Equal(got, party.Egress.Secrets) {
+		t.Errorf("made: %q", got)
+	}
+	other := party
+	other.Egress.Secrets, other.Egress.Domains = []string{"aws"}, []string{"b.example"}
+	if err := s.change(networks.Endpoint{Party: other, Holder: 1, Addr: addr}); err != nil {
+		t.Fatal(err)
+	}
+	if got := secrets(addr); !slices.Equal(got, party.Egress.Secrets) || !s.endpoints.at(addr).Allows("b.example") {
+		t.Errorf("changed: %q", got)
+	}
+	found := party
+	found.Name = "c2"
+	s.restore([]networks.Endpoint{{Party: found, Holder: 2, Addr: addr.Next()}})
+	if got := secrets(addr.Next()); !slices.Equal(got, party.Egress.Secrets) {
+		t.Errorf("found: %q", got)
+	}
+	none, err := s.add(testParty("alice", "a.example"), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := secrets(none); len(got) != 0 {
+		t.Errorf("of another call: %q", got)
 	}
 }
 

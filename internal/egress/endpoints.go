@@ -19,6 +19,7 @@ type endpoint struct {
 	stack           *stack // the network
 	user, container string
 	field           string
+	secrets         []string // names of its credentials
 	holder          uint64
 	addr            netip.Addr
 	open            bool // may reach all of the internet; the others are filtered
@@ -70,7 +71,7 @@ func (r *reach) under(names []string, addr netip.Addr) (name string, ok bool) {
 // labels.
 func newEndpoint(party networks.Party) (*endpoint, error) {
 	ep := &endpoint{user: party.User, container: party.Name, field: "allowedDomains",
-		binding: make(binding, 1), done: make(chan struct{})}
+		secrets: party.Egress.Secrets, binding: make(binding, 1), done: make(chan struct{})}
 	if party.Persistent {
 		ep.field = "allowOut"
 	}

@@ -40,6 +40,9 @@ func (ep *endpoint) User() string { return ep.user }
 // and the settings files of the wrapper have the API's.
 func (ep *endpoint) Field() string { return ep.field }
 
+// Secrets returns the names of the container's credentials, for as long as it runs.
+func (ep *endpoint) Secrets() []string { return ep.secrets }
+
 // Done is closed when the container is removed.
 func (ep *endpoint) Done() <-chan struct{} { return ep.done }
 

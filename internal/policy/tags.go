@@ -10,8 +10,8 @@ import (
 	"github.com/daycare-run/sandbox/pathmap"
 )
 
-// The tags of a call ("Exec and Durable Process Permissions"). A path follows TagRead and TagWrite, the
-// name of a process, or AllProcesses, follows TagProcess, and the name of a credential TagSecret.
+// The tags of a call ("Exec and Durable Process Permissions"). A path follows TagRead and TagWrite,
+// the name of a process or AllProcesses TagProcess, and the name of a credential TagSecret.
 const (
 	TagNetwork   = "@network"
 	TagEvents    = "@events"
