@@ -28,23 +28,12 @@ const (
 )
 
 var (
-	namePattern     = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$`)
 	queryPattern    = regexp.MustCompile(`^[A-Za-z0-9._~-]{1,128}$`)
 	variablePattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 )
 
 // CheckName returns what is wrong with the name of a credential.
-func CheckName(name string) error {
-	switch {
-	case name == "":
-		return errs.Invalid("the name of a credential is missing")
-	case !namePattern.MatchString(name):
-		return errs.Invalid(
-			"%.80q is no name of a credential: it has 1 to 64 lower-case letters, digits and hyphens, and begins and ends with no hyphen",
-			name)
-	}
-	return nil
-}
+func CheckName(name string) error { return policy.CheckSecretName(name) }
 
 // Validate returns what is wrong with a credential. All faults come in one error, of class
 // ErrInvalidArgument, each with its field and value. Hosts and the name of a header need not be in

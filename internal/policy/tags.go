@@ -130,7 +130,7 @@ func CheckSecretName(name string) error {
 			return r != '-' && (r < 'a' || r > 'z') && (r < '0' || r > '9')
 		}):
 		return errs.Invalid(
-			"%.100q is no name of a credential: such a name has at most %d lower-case letters, digits and hyphens, and begins and ends with a letter or digit",
+			"%.80q is no name of a credential: it has 1 to %d lower-case letters, digits and hyphens, and begins and ends with no hyphen",
 			name, maxSecretName)
 	}
 	return nil

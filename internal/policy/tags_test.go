@@ -75,7 +75,7 @@ var badTags = []struct{ tag, says string }{
 	{"@secret:a\x00", "is no name of a credential"},
 	{"@secret:\xff", "is no name of a credential"},
 	{"@secret:../a", "is no name of a credential"},
-	{"@secret:" + strings.Repeat("a", 65), "at most 64"},
+	{"@secret:" + strings.Repeat("a", 65), "it has 1 to 64"},
 	{"@read:", "is empty"},
 	{"@write:", "is empty"},
 	{"@write:notes", "is not absolute"},
