@@ -28,8 +28,9 @@ type record struct {
 	AppID     string        `json:"appId,omitempty"`
 	Mounts    []mountRecord `json:"mounts,omitempty"`
 	SkillsDir string        `json:"skillsDir,omitempty"`
-	// A service that does not know this grants none.
+	// A service that does not know these grants none.
 	Processes []string `json:"processes,omitempty"`
+	Secrets   []string `json:"secrets,omitempty"`
 	// A service that does not know these three runs each call in a container for its grants.
 	Persistent      bool     `json:"persistent,omitempty"`
 	AllowedDomains  []string `json:"allowedDomains,omitempty"`
@@ -66,12 +67,15 @@ func parseRecord(id string, text []byte) (Sandbox, error) {
 func (on record) sandbox() (Sandbox, error) {
 	s := Sandbox{
 		Network: on.Network, Events: on.Events, AppID: on.AppID, SkillsDir: on.SkillsDir,
-		Processes: on.Processes, Persistent: on.Persistent, Domains: on.AllowedDomains,
-		Presets: on.PackageManagers, Token: on.Token, Paused: on.Paused, CreatedAt: on.CreatedAt, UpdatedAt: on.UpdatedAt,
+		Processes: on.Processes, Secrets: on.Secrets, Persistent: on.Persistent,
+		Domains: on.AllowedDomains, Presets: on.PackageManagers, Token: on.Token, Paused: on.Paused, CreatedAt: on.CreatedAt, UpdatedAt: on.UpdatedAt,
 	}
-	var faults [7]error
+	var faults [8]error
 	for _, name := range on.Processes {
 		faults[6] = errors.Join(faults[6], policy.CheckProcessName(name))
+	}
+	for _, name := range on.Secrets {
+		faults[7] = errors.Join(faults[7], policy.CheckSecretName(name))
 	}
 	s.ID, faults[0] = ids.ParseSandbox(on.ID)
 	s.User, faults[1] = ids.ParseUser(on.UserID)
@@ -110,8 +114,8 @@ func newRecord(s Sandbox) record {
 	on := record{
 		Version: recordVersion, ID: s.ID.String(), UserID: s.User.String(),
 		WorkingDir: s.WorkingDir.String(), Network: s.Network, Events: s.Events, AppID: s.AppID,
-		SkillsDir: s.SkillsDir, Processes: s.Processes, Persistent: s.Persistent, AllowedDomains: s.Domains,
-		PackageManagers: s.Presets, Token: s.Token, Paused: s.Paused,
+		SkillsDir: s.SkillsDir, Processes: s.Processes, Secrets: s.Secrets, Persistent: s.Persistent,
+		AllowedDomains: s.Domains, PackageManagers: s.Presets, Token: s.Token, Paused: s.Paused,
 		CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
 	}
 	for _, dir := range s.WriteDirs {

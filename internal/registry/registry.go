@@ -26,10 +26,10 @@ type Sandbox struct {
 	ID         ids.Sandbox
 	User       ids.User
 	WorkingDir pathmap.ContainerPath
-	// WriteDirs, ReadDirs, Network, Events, Processes and AppID are the other permissions.
+	// WriteDirs, ReadDirs, Network, Events, Processes, Secrets and AppID are the other permissions.
 	WriteDirs, ReadDirs []pathmap.ContainerPath
 	Network, Events     bool
-	Processes           []string
+	Processes, Secrets  []string
 	AppID               string
 	Mounts              []Mount
 	SkillsDir           string // on the host; empty for none
@@ -116,7 +116,7 @@ func (s Sandbox) PolicyPermissions() policy.Permissions {
 	app, _ := policy.ParseAppID(s.AppID) // it was parsed when it was registered
 	return policy.Permissions{
 		WorkingDir: s.WorkingDir, WriteDirs: s.WriteDirs, ReadDirs: s.ReadDirs,
-		Network: s.Network, Events: s.Events, Processes: s.Processes, AppID: app,
+		Network: s.Network, Events: s.Events, Processes: s.Processes, Secrets: s.Secrets, AppID: app,
 	}
 }
 
@@ -127,8 +127,8 @@ func (s Sandbox) same(other Sandbox) bool {
 		s.Network == other.Network && s.Events == other.Events && s.AppID == other.AppID &&
 		slices.Equal(s.Mounts, other.Mounts) && s.SkillsDir == other.SkillsDir &&
 		s.Persistent == other.Persistent &&
-		slices.Equal(s.Processes, other.Processes) && slices.Equal(s.Domains, other.Domains) &&
-		slices.Equal(s.Presets, other.Presets)
+		slices.Equal(s.Processes, other.Processes) && slices.Equal(s.Secrets, other.Secrets) &&
+		slices.Equal(s.Domains, other.Domains) && slices.Equal(s.Presets, other.Presets)
 }
 
 // Scoped returns the registry for callers who act for some users alone, or by a token.

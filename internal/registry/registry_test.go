@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -102,6 +103,28 @@ func TestRegistryKeepsWhatItIsTold(t *testing.T) {
 	}
 }
 
+// A sandbox holds the credentials that it was registered with, also when it is read again, and others make it another one.
+func TestCredentialsAreKept(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "sandboxes")
+	r := open(t, dir)
+	s := box(t, "a", "alice", "/home")
+	s.Secrets = []string{"npm", "github"}
+	put(t, r, s, monday)
+	if again, _ := put(t, r, s, tuesday); !again.UpdatedAt.Equal(monday) {
+		t.Errorf("the same credentials: %v", again)
+	}
+	for name, of := range map[string]*Registry{"at once": r, "opened again": open(t, dir)} {
+		got, err := of.Get(s.ID)
+		if held := got.PolicyPermissions().Secrets; err != nil || !slices.Equal(held, s.Secrets) {
+			t.Errorf("%s: %q, %v", name, held, err)
+		}
+	}
+	s.Secrets = []string{"npm"}
+	if less, _ := put(t, r, s, tuesday); !less.UpdatedAt.Equal(tuesday) || !slices.Equal(less.Secrets, s.Secrets) {
+		t.Errorf("fewer credentials: %v", less)
+	}
+}
+
 func TestRecordsAreTheOwnersAlone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "sandboxes")
 	put(t, open(t, dir), box(t, "a", "alice", "/home"), monday)
@@ -124,6 +147,7 @@ func TestDamagedRecordsAreSetAside(t *testing.T) {
 		{"about another", `{"version":1,"id":"other","userId":"alice","workingDir":"/home"}`},
 		{"bad user", `{"version":1,"id":"bad","userId":"../root","workingDir":"/home"}`},
 		{"bad directory", `{"version":1,"id":"bad","userId":"alice","workingDir":"home/../.."}`},
+		{"bad credential", `{"version":2,"id":"bad","userId":"alice","workingDir":"/home","secrets":["github","*"]}`},
 		{"wrong type", `{"version":1,"id":"bad","userId":7,"workingDir":"/home"}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
