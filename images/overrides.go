@@ -2,6 +2,7 @@ package images
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
@@ -24,12 +25,14 @@ type Overrides struct {
 
 	mu       sync.Mutex
 	accounts map[[2]uint32]Accounts
+	own      map[[sha256.Size]byte]string // files of OwnBundle, by the sum of what is trusted
 }
 
 // NewOverrides returns Overrides that keep their files in dir, which must be visible to Docker,
 // too.
 func NewOverrides(dir string, original Original) *Overrides {
-	return &Overrides{dir: dir, original: original, accounts: map[[2]uint32]Accounts{}}
+	return &Overrides{dir: dir, original: original, accounts: map[[2]uint32]Accounts{},
+		own: map[[sha256.Size]byte]string{}}
 }
 
 // Accounts are files on the host, for /etc/passwd and /etc/group. Empty means that the image's own
@@ -67,6 +70,15 @@ func ParseCertificates(text []byte) ([]*x509.Certificate, error) {
 // Bundle returns a file on the host with the image's certificates and those of more that it lacks,
 // and the file's place inside, where programs of the image look by themselves.
 func (o *Overrides) Bundle(more []*x509.Certificate) (source, target string, _ error) {
+	source, err := o.store("certificates", o.bundle(more))
+	return source, o.bundleAt(), err
+}
+
+// bundleAt returns where programs of the image look for certificates.
+func (o *Overrides) bundleAt() string { return cmp.Or(o.original.BundleAt, bundles[0]) }
+
+// bundle returns the image's certificates and those of more that it lacks.
+func (o *Overrides) bundle(more []*x509.Certificate) []byte {
 	text := bytes.Clone(o.original.Bundle)
 	if len(text) > 0 && !bytes.HasSuffix(text, []byte("\n")) {
 		text = append(text, '\n')
@@ -86,11 +98,7 @@ func (o *Overrides) Bundle(more []*x509.Certificate) (source, target string, _ e
 				pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
 		}
 	}
-	if target = o.original.BundleAt; target == "" {
-		target = bundles[0]
-	}
-	source, err := o.store("certificates", text)
-	return source, target, err
+	return text
 }
 
 // AccountName is the name of the user that runs commands if the image has no name for its id.

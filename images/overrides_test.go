@@ -9,9 +9,11 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +65,91 @@ func TestBundle(t *testing.T) {
 	}
 	if _, at, text := made("", nil, house); at != bundles[0] || text != string(house) {
 		t.Errorf("%s: %q", at, text)
+	}
+}
+
+// ownBundle is the file of a call's own bundle, with what is in it.
+func ownBundle(t *testing.T, o *Overrides, more ...[]byte) (source, text string) {
+	t.Helper()
+	list, err := ParseCertificates(bytes.Join(more, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, target, err := o.OwnBundle(list)
+	if err != nil || target != "/etc/ssl/cert.pem" {
+		t.Fatalf("%q, %v", target, err)
+	}
+	content, err := os.ReadFile(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return source, string(content)
+}
+
+// A bundle of few containers has what it is asked for and the image's, in a file that is written once and comes back when
+// it is gone.
+func TestOwnBundle(t *testing.T) {
+	images, house, one, other := authority(t, "image"), authority(t, "house"), authority(t, "one"), authority(t, "other")
+	original := Original{Bundle: images, BundleAt: "/etc/ssl/cert.pem"}
+	o := NewOverrides(t.TempDir(), original)
+	source, text := ownBundle(t, o, house, one)
+	if text != string(images)+string(house)+string(one) {
+		t.Errorf("%q", text)
+	}
+	before, err := os.Stat(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, again := range map[string]*Overrides{"remembered": o, "found": NewOverrides(filepath.Dir(source), original)} {
+		if same, _ := ownBundle(t, again, house, one); same != source {
+			t.Errorf("%s: %s, then %s", name, source, same)
+		}
+	}
+	if after, err := os.Stat(source); err != nil || !os.SameFile(before, after) {
+		t.Errorf("it was written again: %v", err)
+	}
+	if another, text := ownBundle(t, o, house, other); another == source || strings.Contains(text, string(one)) {
+		t.Errorf("of another authority: %s, %q", another, text)
+	}
+	if err := os.Remove(source); err != nil {
+		t.Fatal(err)
+	}
+	if same, again := ownBundle(t, o, house, one); same != source || again != text {
+		t.Errorf("removed, it is %s, %q", same, again)
+	}
+}
+
+// However many bundles calls ask for, those that were asked for last stay, and what is no such bundle.
+func TestOwnBundlesAreBounded(t *testing.T) {
+	dir := t.TempDir()
+	original := Original{BundleAt: "/etc/ssl/cert.pem"}
+	o := NewOverrides(dir, original)
+	house, used := authority(t, "house"), authority(t, "used")
+	list, err := ParseCertificates(house)
+	if err != nil {
+		t.Fatal(err)
+	}
+	platforms, _, err := o.Bundle(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _ := ownBundle(t, o, house, used)
+	last := ""
+	for i := range maxOwnBundles + 3 {
+		if i == maxOwnBundles/2 { // as after a restart, and when an image is found again
+			o = NewOverrides(dir, original)
+		}
+		last, _ = ownBundle(t, o, house, authority(t, fmt.Sprint(i)))
+		if again, _ := ownBundle(t, o, house, used); again != first {
+			t.Fatalf("%s, then %s", first, again)
+		}
+	}
+	there, err := filepath.Glob(filepath.Join(dir, ownBundles+"-*"))
+	if err != nil || len(there) != maxOwnBundles || !slices.Contains(there, last) || !slices.Contains(there, first) {
+		t.Errorf("%d, %v", len(there), err)
+	}
+	if _, err := os.Stat(platforms); err != nil {
+		t.Error(err)
 	}
 }
 
