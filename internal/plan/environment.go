@@ -108,8 +108,9 @@ var quietVariables = map[string]string{
 // Environment returns a command's whole environment, sorted: the image's, then what this service
 // sets, then what the call gives, where later values replace earlier ones.
 func (p Plan) Environment(given ...map[string]string) []string {
+	_, bundle := p.Spec.Certificates()
 	layers := append([]map[string]string{p.variables(), quietVariables, p.offlineVariables(),
-		trustVariables(p.Spec.Platform.BundleAt)}, given...)
+		trustVariables(bundle), p.placeholders()}, given...)
 	all := merged(p.platform.env, layers...)
 	if len(p.Shown) > 1 { // so what it sees may be others'
 		trustMounted(all)

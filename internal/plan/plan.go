@@ -79,6 +79,9 @@ func (p *Planner) Plan(ctx context.Context, d Decided, dryRun bool) (Plan, error
 	}
 	made.Spec.Platform, made.Spec.Passwd, made.Spec.Group,
 		made.Spec.Egress = made.platform.Platform, accounts.Passwd, accounts.Group, d.Egress
+	if err := made.addCredentials(); err != nil {
+		return Plan{}, err
+	}
 	if made.platform.isGVisor(made.Spec.Runtime()) {
 		if err := checkMountCount(made.Spec, d.Restrictions); err != nil {
 			return Plan{}, err
@@ -120,8 +123,12 @@ func (p *Planner) MakeAnew(ctx context.Context, d Decided, cwd string) (notice s
 // Held identifies what the container of a process has: what its sandbox holds, and what it may reach.
 func (p Plan) Held() string {
 	e := p.Spec.Egress
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %q %q %q %t", p.Call.Held(), e.Profile, e.Domains,
-		e.Denied, p.Spec.Events))
+	held := fmt.Appendf(nil, "%s %q %q %q %t", p.Call.Held(), e.Profile, e.Domains, e.Denied,
+		p.Spec.Events)
+	if len(e.Secrets) > 0 { // without any, as versions without them have it
+		held = fmt.Appendf(held, " %q", e.Secrets)
+	}
+	sum := sha256.Sum256(held)
 	return hex.EncodeToString(sum[:])
 }
 

@@ -10,6 +10,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/daycare-run/sandbox/dockerexec"
+	"github.com/daycare-run/sandbox/internal/credential"
+	"github.com/daycare-run/sandbox/internal/egress/authority"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/policy"
 	"github.com/daycare-run/sandbox/internal/registry"
@@ -28,6 +30,10 @@ type Config struct {
 	CannotFilter error
 	// LocalUsers have the profile local, all others the profile isolated.
 	LocalUsers map[string]bool
+	// Credentials are the registered ones, and Authority is what containers trust that have some. Nil
+	// if there are none.
+	Credentials *credential.Store
+	Authority   *authority.Authority
 	// Root lets commands of persistent sandboxes run as root.
 	Root bool
 }
@@ -76,6 +82,8 @@ type Decided struct {
 	Grants policy.Grants
 	// Egress is what the call may reach.
 	Egress dockerexec.Egress
+	// Credentials are those that it asks for, by name.
+	Credentials []credential.Credential
 }
 
 // Decide returns what policy lets a call see, do and reach.
@@ -99,6 +107,9 @@ func (p *Planner) DecideView(c *Call) (d Decided, err error) {
 	d.Decision, err = c.Subject.Decide(d.Grants)
 	if err == nil && len(c.DenyRead)+len(c.DenyWrite) > 0 {
 		err = p.restrict(&d)
+	}
+	if err == nil {
+		d.Credentials, err = c.credentials(d.Decision.Secrets)
 	}
 	return d, err
 }

@@ -60,6 +60,8 @@ type Platform struct {
 	Version   string
 	overrides *images.Overrides
 	Engine    string
+	// certificates are PlatformConfig.Certificates.
+	certificates []*x509.Certificate
 }
 
 // NewPlatforms returns Platforms that have not asked Docker yet.
@@ -155,7 +157,7 @@ func (p *Platform) addOverrides(ctx context.Context, cfg *PlatformConfig,
 	if p.overrides, err = cfg.Overrides(ctx, image.ID); err != nil {
 		return err
 	}
-	p.Bundle, p.BundleAt = "", ""
+	p.Bundle, p.BundleAt, p.certificates = "", "", cfg.Certificates
 	if len(cfg.Certificates) > 0 {
 		p.Bundle, p.BundleAt, err = p.overrides.Bundle(cfg.Certificates)
 	}
