@@ -150,7 +150,7 @@ func sandboxExchanges(t *testing.T) []exchange {
 		t.Fatal(err)
 	}
 	mount := filepath.Join(sandboxtest.Home(l.Dir, "alice"), "..", "data")
-	all := fmt.Sprintf(`{"userId":"alice","permissions":{"workingDir":"/home/project","writeDirs":["/mnt/data"],"readDirs":[],"network":true,"events":true,"appId":"crm"},
+	all := fmt.Sprintf(`{"userId":"alice","permissions":{"workingDir":"/home/project","writeDirs":["/mnt/data"],"readDirs":[],"network":true,"events":true,"processes":["web"],"secrets":["github"],"appId":"crm"},
 		"mounts":[{"source":%q,"target":"/mnt/data"}],"skillsDir":%q}`, mount, mount)
 	large := `{"userId":"alice","permissions":{"workingDir":"` + strings.Repeat("a", testMaxRequest) + `"}}`
 	return []exchange{
@@ -162,6 +162,7 @@ func sandboxExchanges(t *testing.T) []exchange {
 		{name: "upper case", route: put, lab: l, body: `{"userId":"Alice"}`, status: 400, breaks: true},
 		{name: "no user", route: put, lab: l, body: `{}`, status: 400, breaks: true},
 		{name: "unknown key", route: put, lab: l, body: `{"userId":"alice","user":1}`, status: 400, breaks: true},
+		{name: "no name of a credential", route: put, lab: l, body: `{"userId":"alice","permissions":{"secrets":["*"]}}`, status: 400, breaks: true},
 		{name: "outside", route: put, lab: l, body: `{"userId":"alice","permissions":{"writeDirs":["/etc"]}}`, status: 403},
 		{name: "another user's", route: put, lab: l, body: `{"userId":"bob"}`, status: 409},
 		{name: "too large", route: put, lab: l, body: large, status: 413, breaks: true},

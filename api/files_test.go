@@ -198,8 +198,8 @@ func TestSandboxesShowWhatTheyHold(t *testing.T) {
 	l := newLab(t, nil)
 	source := filepath.Join(l.Dir, "users", "alice", "data")
 	got := l.answered(exchange{route: "PUT /v1/sandboxes/a", body: fmt.Sprintf(`{"userId":"alice","permissions":{"workingDir":"/home/p","writeDirs":["/mnt/data"],
-		"readDirs":["/mnt/data/a","/home/b"],"network":true,"events":true,"appId":"crm"},"mounts":[{"source":%q,"target":"/mnt/data"},{"source":%q,"target":"/mnt/fixed","readOnly":true}],"skillsDir":%q}`, source, source, source)})
-	shown := `"permissions":{"workingDir":"/home/p","writeDirs":["/mnt/data"],"readDirs":["/mnt/data/a","/home/b"],"network":true,"events":true,"appId":"crm"},` +
+		"readDirs":["/mnt/data/a","/home/b"],"network":true,"events":true,"processes":["web"],"secrets":["github","npm"],"appId":"crm"},"mounts":[{"source":%q,"target":"/mnt/data"},{"source":%q,"target":"/mnt/fixed","readOnly":true}],"skillsDir":%q}`, source, source, source)})
+	shown := `"permissions":{"workingDir":"/home/p","writeDirs":["/mnt/data"],"readDirs":["/mnt/data/a","/home/b"],"network":true,"events":true,"processes":["web"],"secrets":["github","npm"],"appId":"crm"},` +
 		fmt.Sprintf(`"mounts":[{"source":%q,"target":"/mnt/data","readOnly":false},{"source":%q,"target":"/mnt/fixed","readOnly":true}],"skillsDir":%q`, source, source, source)
 	if !strings.Contains(got, shown) {
 		t.Errorf("got %s\nwant %s", got, shown)

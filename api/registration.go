@@ -12,7 +12,8 @@ func registration(r types.Registration) sandbox.Registration {
 	p := r.Permissions
 	out := sandbox.Registration{
 		UserID: r.UserID, WorkingDir: p.WorkingDir, WriteDirs: p.WriteDirs, ReadDirs: p.ReadDirs,
-		Network: p.Network, Events: p.Events, Processes: p.Processes, AppID: p.AppID, SkillsDir: r.SkillsDir,
+		Network: p.Network, Events: p.Events, Processes: p.Processes, Secrets: p.Secrets,
+		AppID: p.AppID, SkillsDir: r.SkillsDir,
 		Persistent: r.Persistent, AllowedDomains: r.AllowedDomains,
 		PackageManagers: r.PackageManagers, Warm: r.Warm,
 	}
@@ -34,8 +35,7 @@ func describe(box sandbox.Sandbox) types.Sandbox {
 		Permissions: types.Permissions{
 			WorkingDir: box.WorkingDir.String(), WriteDirs: names(box.WriteDirs),
 			ReadDirs: names(box.ReadDirs), Network: box.Network, Events: box.Events,
-			Processes: box.Processes,
-			AppID:     box.AppID,
+			Processes: box.Processes, Secrets: box.Secrets, AppID: box.AppID,
 		},
 		Mounts: mounts, SkillsDir: box.SkillsDir, Persistent: box.Persistent,
 		AllowedDomains: box.Domains, PackageManagers: box.Presets, Paused: box.Paused, CreatedAt: box.CreatedAt,

@@ -146,10 +146,14 @@ func (s *server) explain(req *http.Request, body types.Explain) (types.Explanati
 		places[i] = types.Place{Path: place.Path.String(), Mode: place.Mode.String(),
 			Why: place.Why}
 	}
+	var secrets []types.SecretUse
+	for _, use := range e.Secrets {
+		secrets = append(secrets, types.SecretUse(use))
+	}
 	return types.Explanation{
 		UserID: e.User, WorkingDir: e.WorkingDir, Runtime: e.Runtime, Places: places, Home: e.Home,
-		HomeWhy: e.HomeWhy, Network: e.Network, Events: e.Events, Processes: e.Processes, Fingerprint: e.Fingerprint,
-		Warm: e.Warm, Node: s.host(),
+		HomeWhy: e.HomeWhy, Network: e.Network, Events: e.Events, Processes: e.Processes, Secrets: secrets,
+		Fingerprint: e.Fingerprint, Warm: e.Warm, Node: s.host(),
 	}, err
 }
 

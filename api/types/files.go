@@ -199,11 +199,24 @@ type Explanation struct {
 	Events  string `json:"events"`
 	// Processes are the tags of processes whose ports it reaches.
 	Processes []string `json:"processes,omitempty"`
+	// Secrets are its credentials.
+	Secrets []SecretUse `json:"secrets,omitempty"`
 	// Fingerprint identifies the container; Warm reports whether it is ready.
 	Fingerprint string `json:"fingerprint"`
 	Warm        bool   `json:"warm"`
 	// Node is the host that holds the user; empty for a service that is the only one.
 	Node string `json:"node,omitempty"`
+}
+
+// SecretUse is what becomes of a credential of a call.
+type SecretUse struct {
+	Name string `json:"name"`
+	// Hosts are those whose traffic the service reads, to put the credential in.
+	Hosts []string `json:"hosts,omitempty"`
+	// Env is the variable that has the placeholder; empty for none.
+	Env string `json:"env,omitempty"`
+	// Unused says why the credential is not put in; empty if it is.
+	Unused string `json:"unused,omitempty"`
 }
 
 // Place is a path inside the container, with everything below it.

@@ -40,6 +40,8 @@ type Permissions struct {
 	// Processes are the names that @process: may have: of the user's processes, or "*" for all
 	// that the sandbox itself starts.
 	Processes []string `json:"processes,omitempty"`
+	// Secrets are the names that @secret: may have, of credentials that need not be registered yet.
+	Secrets []string `json:"secrets,omitempty"`
 	// AppID makes the sandbox that of an app; empty for none.
 	AppID string `json:"appId,omitempty"`
 }
@@ -97,7 +99,7 @@ type Exec struct {
 	// command runs in its container, with what it has. Permissions and the like are empty then.
 	Process string `json:"process,omitempty"`
 	// Permissions are the call's grants: @network, @events, @workspace, @read:/path, @write:/path,
-	// @process:NAME.
+	// @process:NAME, @secret:NAME.
 	Permissions []string `json:"permissions,omitempty"`
 	// AllowedDomains are the names to reach: example.com, *.example.com for every name below it, or
 	// * for all names. PackageManagers are presets of such names: node, python and so on. Both need

@@ -21,9 +21,22 @@ type Explanation struct {
 	Network, Events string
 	// Processes are the tags of processes whose ports it reaches.
 	Processes []string
+	// Secrets are its credentials.
+	Secrets []SecretUse
 	// Fingerprint identifies the container; Warm says that it is running.
 	Fingerprint string
 	Warm        bool
+}
+
+// SecretUse is what becomes of a credential of a call.
+type SecretUse struct {
+	Name string
+	// Hosts are those whose traffic the service reads, to put the credential in.
+	Hosts []string
+	// Env is the variable that has the placeholder; empty for none.
+	Env string
+	// Unused says why the credential is not put in; empty if it is.
+	Unused string
 }
 
 // Explain says what a call would get, in its sandbox or a container for its grants, and why, before
@@ -75,6 +88,13 @@ func explanation(p plan.Plan) Explanation {
 	}
 	for _, process := range p.Decision.Processes {
 		e.Processes = append(e.Processes, policy.TagProcess+process.Name)
+	}
+	for _, c := range p.Credentials {
+		use := SecretUse{Name: c.Name, Unused: p.SecretsUnused()}
+		if use.Unused == "" {
+			use.Hosts, use.Env = c.Hosts, c.Env
+		}
+		e.Secrets = append(e.Secrets, use)
 	}
 	return e
 }

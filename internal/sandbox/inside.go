@@ -27,9 +27,14 @@ func (s *Service) checkInside(box Sandbox, asked Confinement) error {
 			box.ID)
 	}
 	for _, tag := range asked.Permissions {
-		if kind, _ := policy.SplitTag(tag); kind == policy.TagProcess {
+		switch kind, _ := policy.SplitTag(tag); kind {
+		case policy.TagProcess:
 			return errs.Invalid(
 				"permissions: %.100q is for calls that have a container of their own: in the sandbox, what runs there is at localhost, and what runs elsewhere is not reached; leave in out",
+				tag)
+		case policy.TagSecret:
+			return errs.Invalid(
+				"permissions: %.100q is for calls that have a container of their own: nothing is put into what the sandbox's sends; leave in out",
 				tag)
 		}
 	}

@@ -44,12 +44,13 @@ type keyedClass struct {
 }
 
 // classOf returns the class of a call, or of a persistent sandbox if shape is not nil. ok is false
-// for those without a class: they see anything from outside the home, are of apps, or see less than
-// others; or no more are made in that shape.
+// for those without a class: they see anything from outside the home, are of apps, see less than others,
+// or have credentials; or no more are made in that shape.
 func (p *Pool) classOf(ctx context.Context, c plan.Decided,
 	shape *plan.Shape) (class keyedClass, ok bool) {
 	if len(c.Mounts) > 0 || c.SkillsDir != "" || c.AppID != "" || len(c.Subject.AppRoots) > 0 ||
-		len(c.DenyRead)+len(c.DenyWrite) > 0 || c.Decision.Events || len(c.Decision.Processes) > 0 {
+		len(c.DenyRead)+len(c.DenyWrite) > 0 || c.Decision.Events ||
+		len(c.Decision.Processes)+len(c.Decision.Secrets) > 0 {
 		return class, false
 	}
 	if c.Egress.Profile != "" && c.CannotFilter() {

@@ -20,7 +20,7 @@ func (s *Service) parseRegistration(id string, r Registration) (Sandbox, error) 
 		return Sandbox{}, err
 	}
 	box := Sandbox{User: user, Network: r.Network, Events: r.Events, Processes: r.Processes,
-		AppID:      r.AppID,
+		Secrets: r.Secrets, AppID: r.AppID,
 		Persistent: r.Persistent, Domains: r.AllowedDomains, Presets: r.PackageManagers}
 	if box.ID, err = ids.ParseSandbox(id); err != nil {
 		return Sandbox{}, err
@@ -107,7 +107,7 @@ func size(box Sandbox) int {
 	for _, dir := range slices.Concat(box.WriteDirs, box.ReadDirs) {
 		n += len(dir.String())
 	}
-	for _, name := range slices.Concat(box.Domains, box.Presets, box.Processes) {
+	for _, name := range slices.Concat(box.Domains, box.Presets, box.Processes, box.Secrets) {
 		n += len(name)
 	}
 	for _, m := range box.Mounts {

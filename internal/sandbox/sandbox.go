@@ -182,7 +182,7 @@ type Registration struct {
 	WorkingDir          string
 	WriteDirs, ReadDirs []string
 	Network, Events     bool
-	Processes           []string
+	Processes, Secrets  []string
 	AppID               string // empty for an agent that is no app
 	Mounts              []MountRequest
 	SkillsDir           string // on the host, below one of allowedMountRoots; empty for none
