@@ -75,9 +75,24 @@ container  %.12s under %s, %s
 	if len(e.Processes) > 0 {
 		text += "processes  " + printable(strings.Join(e.Processes, ", ")) + "\n"
 	}
+	for _, use := range e.Secrets {
+		text += "secret     " + printable(use.Name) + ": " + printable(secretText(use)) + "\n"
+	}
 	if e.Node != "" {
 		text += "host       " + printable(e.Node) + "\n"
 	}
 	_, err := io.WriteString(out, text)
 	return err
+}
+
+// secretText says what becomes of a credential.
+func secretText(use types.SecretUse) string {
+	if use.Unused != "" {
+		return "not put in: " + use.Unused
+	}
+	text := "put into what is sent to " + strings.Join(use.Hosts, ", ")
+	if use.Env != "" {
+		text += "; " + use.Env + " has its placeholder"
+	}
+	return text
 }

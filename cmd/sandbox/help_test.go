@@ -142,7 +142,7 @@ func TestCompletionOfWhatIsThere(t *testing.T) {
 		{[]string{"egress", "log", "--user", ""}, []string{"alice"}},
 		{[]string{"exec", "--sandbox", ""}, []string{"a", "agent-7"}},
 		{[]string{"process", "logs", "--user", "alice", ""}, []string{"p-aaaaaaaaaaaa\tweb"}},
-		{[]string{"exec", "--grant", ""}, []string{"@workspace", "@network", "@events", "@read:", "@write:", "@process:"}},
+		{[]string{"exec", "--grant", ""}, []string{"@workspace", "@network", "@events", "@read:", "@write:", "@process:", "@secret:"}},
 	} {
 		out := l.ok("", append([]string{"__complete"}, tt.args...)...)
 		lines := strings.Split(strings.TrimSpace(out), "\n")

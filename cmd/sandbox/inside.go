@@ -139,6 +139,11 @@ func (w grantFlags) checkPersistent() error {
 	}):
 		return errors.New(
 			"--persistent goes with no --grant @process: it is for a call with a container of its own; start the process with --persistent, too, and it is at localhost")
+	case slices.ContainsFunc(w.grants, func(tag string) bool {
+		return strings.HasPrefix(tag, policy.TagSecret)
+	}):
+		return errors.New(
+			"--persistent goes with no --grant @secret: it is for a call with a container of its own")
 	}
 	return checkTags(w.grants)
 }

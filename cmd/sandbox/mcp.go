@@ -80,7 +80,7 @@ A program that starts MCP servers, such as Claude Desktop, is set up like this:
 	f.target.flags(a, cmd)
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.grants, "grant", nil,
-		"what calls may ask for: @workspace, @write:/path, @read:/path, @network, @process:NAME or @events (repeatable)")
+		"what calls may ask for: @workspace, @write:/path, @read:/path, @network, @process:NAME, @secret:NAME or @events (repeatable)")
 	flags.StringSliceVar(&f.domains, "allow-domain", nil,
 		"a name that calls may reach, or a pattern of names (repeatable; implies @network)")
 	flags.StringSliceVar(&f.managers, "package-manager",
@@ -176,9 +176,11 @@ func checkTags(tags []string) error {
 	for _, tag := range tags {
 		kind, dir := policy.SplitTag(tag)
 		if hasPath := kind == policy.TagWrite || kind == policy.TagRead; kind == "" ||
-			hasPath && !strings.HasPrefix(dir, "/") || kind == policy.TagProcess && policy.CheckProcessName(dir) != nil {
+			hasPath && !strings.HasPrefix(dir, "/") ||
+			kind == policy.TagProcess && policy.CheckProcessName(dir) != nil ||
+			kind == policy.TagSecret && policy.CheckSecretName(dir) != nil {
 			faults = append(faults,
-				fmt.Errorf("--grant %q: the tags are @workspace, @network, @events, @write:/absolute/path, @read:/absolute/path and @process:NAME",
+				fmt.Errorf("--grant %q: the tags are @workspace, @network, @events, @write:/absolute/path, @read:/absolute/path, @process:NAME and @secret:NAME",
 					tag))
 		}
 	}
@@ -213,6 +215,9 @@ func held(p types.Permissions) []string {
 	}
 	for _, name := range p.Processes {
 		tags = append(tags, policy.TagProcess+name)
+	}
+	for _, name := range p.Secrets {
+		tags = append(tags, policy.TagSecret+name)
 	}
 	return tags
 }

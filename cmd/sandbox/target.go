@@ -176,6 +176,8 @@ func needs(user string, grants []string) (id string, p types.Permissions) {
 			p.ReadDirs = append(p.ReadDirs, path)
 		case kind == policy.TagProcess && policy.CheckProcessName(path) == nil:
 			p.Processes = append(p.Processes, path)
+		case kind == policy.TagSecret && policy.CheckSecretName(path) == nil:
+			p.Secrets = append(p.Secrets, path)
 		default:
 			continue // needs nothing, or is not a tag, which the call reports
 		}
@@ -200,7 +202,7 @@ type grantFlags struct {
 func (w *grantFlags) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringArrayVar(&w.grants, "grant", nil,
-		"what the call may do: @workspace, @write:/path, @read:/path, @network, @process:NAME for the ports of a process, or @events (repeatable)")
+		"what the call may do: @workspace, @write:/path, @read:/path, @network, @process:NAME for the ports of a process, @secret:NAME for a credential, or @events (repeatable)")
 	flags.StringSliceVar(&w.domains,
 		"allow-domain", nil,
 		"a name to reach: example.org, '*.example.org' for all below it, or '*' for all names (repeatable; implies @network)")
@@ -216,7 +218,7 @@ func (w *grantFlags) flags(cmd *cobra.Command) {
 	flags.StringVar(&w.home, "home", "",
 		"directory for HOME and the like, one that the call may write to")
 	tags := []string{policy.TagWorkspace, policy.TagNetwork, policy.TagEvents, policy.TagRead,
-		policy.TagWrite, policy.TagProcess}
+		policy.TagWrite, policy.TagProcess, policy.TagSecret}
 	_ = cmd.RegisterFlagCompletionFunc("grant",
 		func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return tags, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace

@@ -26,6 +26,7 @@ func TestNeeds(t *testing.T) {
 		{"network and events", []string{"@network", "@events"}, "cli-alice-????????", types.Permissions{Network: true, Events: true}},
 		{"paths", []string{"@write:/a:b", "@read:/c", "@workspace"}, "cli-alice-????????",
 			types.Permissions{WriteDirs: []string{"/a:b"}, ReadDirs: []string{"/c"}}},
+		{"credentials", []string{"@secret:github", "@secret:*"}, "cli-alice-????????", types.Permissions{Secrets: []string{"github"}}},
 	} {
 		id, got := needs("alice", tt.grants)
 		if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -165,6 +166,19 @@ container  9f86d081884c under runsc, warm
 	out.Reset()
 	e.Node = "host-2"
 	if err := printExplanation(&out, e, 0); err != nil || !strings.Contains(out.String(), "write to all of it\n") || !strings.HasSuffix(out.String(), "\nhost       host-2\n") {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	out.Reset()
+	e.Secrets = []types.SecretUse{
+		{Name: "github", Hosts: []string{"api.github.com", "*.github.com"}, Env: "GITHUB_TOKEN"},
+		{Name: "npm", Hosts: []string{"registry.npmjs.org"}}, {Name: "pypi", Unused: "the call has no network"},
+	}
+	const secrets = `
+secret     github: put into what is sent to api.github.com, *.github.com; GITHUB_TOKEN has its placeholder
+secret     npm: put into what is sent to registry.npmjs.org
+secret     pypi: not put in: the call has no network
+`
+	if err := printExplanation(&out, e, 40); err != nil || !strings.Contains(out.String(), secrets) {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 }

@@ -14,7 +14,8 @@ import (
 // Bounds are what calls may ask for. This package refuses what exceeds them; the service refuses
 // what the sandbox does not hold.
 type Bounds struct {
-	// Grants are tags: @workspace, @network, @events, @write:/path, @read:/path, @process:NAME.
+	// Grants are tags: @workspace, @network, @events, @write:/path, @read:/path, @process:NAME,
+	// @secret:NAME.
 	Grants []string
 	// Held reports whether Grants are what a registered sandbox holds, which no flag of this server
 	// extends.

@@ -20,10 +20,13 @@ func bounds(t *testing.T, domains, managers string, grants ...string) Bounds {
 }
 
 func TestTags(t *testing.T) {
-	b := bounds(t, "", "", "@workspace", "@network", "@write:/home/out", "@read:/mnt/data")
+	b := bounds(t, "", "", "@workspace", "@network", "@write:/home/out", "@read:/mnt/data", "@secret:github")
 	for _, tt := range []struct{ tags, want, fault string }{
 		{"", "", ""},
 		{"@workspace @network", "@workspace @network", ""},
+		{"@secret:github", "@secret:github", ""},
+		{"@secret:git", "", "@secret:git is not granted to this sandbox: a call may ask for @workspace, @network, @write:/home/out, @read:/mnt/data, @secret:github"},
+		{"@secret:*", "", "@secret:* is not granted"},
 		{"@write:/home/out @write:/home/out/a", "@write:/home/out @write:/home/out/a", ""},
 		{"@write:/home/project/src", "@write:/home/project/src", ""},
 		{"@write:/data/users/alice/home/out", "@write:/home/out", ""},

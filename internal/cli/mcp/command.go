@@ -4,7 +4,7 @@ import "github.com/daycare-run/sandbox/api/types"
 
 // Confinement is what a call says that its command may do and reach.
 type Confinement struct {
-	Permissions     []string `json:"permissions,omitempty" jsonschema:"what the command may do beyond reading the home and writing to /tmp: @workspace to write to the working directory, @write:/absolute/path to write there, @read:/absolute/path to see a further mount, @network to reach the names in allowedDomains and packageManagers, @process:NAME to reach the ports of the process of that name at 127.0.0.1; default none"`
+	Permissions     []string `json:"permissions,omitempty" jsonschema:"what the command may do beyond reading the home and writing to /tmp: @workspace to write to the working directory, @write:/absolute/path to write there, @read:/absolute/path to see a further mount, @network to reach the names in allowedDomains and packageManagers, @process:NAME to reach the ports of the process of that name at 127.0.0.1, @secret:NAME to have the credential of that name put into what is sent to its hosts, which allowedDomains has to name, too; default none"`
 	AllowedDomains  []string `json:"allowedDomains,omitempty" jsonschema:"names to reach by HTTP and HTTPS: example.org, or *.example.org for all below it; needs @network in permissions"`
 	PackageManagers []string `json:"packageManagers,omitempty" jsonschema:"presets for the registries of package managers: node, python, go, rust, java, ruby, php, dotnet, dart or debian; rust+, java+, ruby+ and php+ also allow other hosts that their tools need; needs @network in permissions"`
 	DenyRead        []string `json:"denyRead,omitempty" jsonschema:"absolute paths to hide from the command, with all below"`
