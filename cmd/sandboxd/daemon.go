@@ -22,9 +22,11 @@ import (
 	"github.com/daycare-run/sandbox/internal/budget"
 	"github.com/daycare-run/sandbox/internal/calls"
 	"github.com/daycare-run/sandbox/internal/cluster/member"
+	"github.com/daycare-run/sandbox/internal/credential"
 	"github.com/daycare-run/sandbox/internal/datadir"
 	"github.com/daycare-run/sandbox/internal/e2b"
 	"github.com/daycare-run/sandbox/internal/egress"
+	"github.com/daycare-run/sandbox/internal/egress/authority"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/engine"
 	"github.com/daycare-run/sandbox/internal/events"
@@ -55,27 +57,29 @@ type daemon struct {
 	// connections are the API's connections.
 	connections *api.Connections
 
-	host       hostFiles
-	docker     *engine.Client
-	originals  *images.Originals
-	platforms  *plan.Platforms
-	quotas     *quota.Ledger
-	decisions  *decisions.Log
-	networks   *egress.Egress
-	rootfs     *rootfs.Planner
-	mounts     *rootfs.Preparer
-	executor   *dockerexec.Executor
-	warm       *warm.Runner
-	registry   *registry.Registry
-	planner    *plan.Planner
-	runner     *runner.Runner
-	ports      *process.Listeners
-	processes  *process.Manager
-	pool       *sandbox.Pool
-	service    *sandbox.Service
-	persistent *persistent.Sandboxes
-	templates  *e2b.Templates
-	trash      *hostfs.Trash
+	host        hostFiles
+	docker      *engine.Client
+	originals   *images.Originals
+	platforms   *plan.Platforms
+	quotas      *quota.Ledger
+	decisions   *decisions.Log
+	credentials *credential.Store
+	authority   *authority.Authority
+	networks    *egress.Egress
+	rootfs      *rootfs.Planner
+	mounts      *rootfs.Preparer
+	executor    *dockerexec.Executor
+	warm        *warm.Runner
+	registry    *registry.Registry
+	planner     *plan.Planner
+	runner      *runner.Runner
+	ports       *process.Listeners
+	processes   *process.Manager
+	pool        *sandbox.Pool
+	service     *sandbox.Service
+	persistent  *persistent.Sandboxes
+	templates   *e2b.Templates
+	trash       *hostfs.Trash
 
 	// membership and member are this host in a cluster; nil on a single host.
 	membership   *member.Membership
@@ -119,6 +123,9 @@ func openDaemon(ctx context.Context, cfg config.Config, read func() (config.Conf
 		return nil, err
 	}
 	if err := d.openPlatforms(ctx, cfg); err != nil {
+		return nil, err
+	}
+	if err := d.openCredentials(cfg); err != nil {
 		return nil, err
 	}
 	if err := d.openContainers(cfg); err != nil {

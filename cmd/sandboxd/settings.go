@@ -55,7 +55,8 @@ func (d *daemon) callSettings(cfg config.Config) sandbox.Config {
 // planSettings returns the settings for what calls may reach.
 func (d *daemon) planSettings(cfg config.Config, rules policy.EgressRules) plan.Config {
 	return plan.Config{Egress: rules, MaxDomains: cfg.Egress.MaxDomains,
-		LocalUsers: localUsers(cfg), CannotFilter: d.networks.Unfiltered(), Root: cfg.E2B.AllowRoot}
+		LocalUsers: localUsers(cfg), CannotFilter: d.networks.Unfiltered(),
+		Credentials: d.credentials, Authority: d.authority, Root: cfg.E2B.AllowRoot}
 }
 
 // poolSettings returns the settings for containers that are kept ready for new users.

@@ -222,8 +222,8 @@ func (c *Cleanup) files(ctx context.Context) {
 		if !c.Config.Cluster.On() { // in a cluster they belong to the other hosts as well
 			trees = c.ofUsers("processes")
 		}
-		for _, name := range []string{"sandboxes", "lasting", "processes", "pool", "console.key",
-			"e2b.key", "instance.damaged", "instance"} {
+		for _, name := range []string{"sandboxes", "lasting", "processes", "pool", "credentials",
+			"authority", "console.key", "e2b.key", "instance.damaged", "instance"} {
 			paths = append(paths, filepath.Join(c.Config.DataDir, name))
 		}
 	}

@@ -151,7 +151,7 @@ func TestFilesOfACleanup(t *testing.T) {
 		}
 		dir := t.TempDir()
 		for _, name := range []string{
-			"data/agent/a", "data/image/Dockerfile", "data/gateway/run", "data/masks/m", "data/pool/classes.json", "data/console.key", "data/e2b.key", "data/sandboxes/a.json", "data/processes/p-1/record.json", "data/instance", "data/lock", "data/operators",
+			"data/agent/a", "data/image/Dockerfile", "data/gateway/run", "data/masks/m", "data/pool/classes.json", "data/authority/key", "data/credentials/github.json", "data/console.key", "data/e2b.key", "data/sandboxes/a.json", "data/processes/p-1/record.json", "data/instance", "data/lock", "data/operators",
 			"users/alice/home/note", "users/alice/.spool-mine-1", "users/alice/.spool-others-1", "users/alice/processes/p-1/process.log",
 			"users/.pool/" + pooled + "-1/.spool-1", "users/.pool/" + pooled + "-2/user/home/used", "users/.pool/others-1/.spool-1",
 		} {
@@ -171,7 +171,7 @@ func TestFilesOfACleanup(t *testing.T) {
 		}
 		c.files(t.Context())
 		pool := []string{"users/.pool/" + pooled + "-2/user/home/used", "users/.pool/others-1/.spool-1"}
-		want := slices.Concat([]string{"data/console.key", "data/e2b.key", "data/instance", "data/lock", "data/operators", "data/pool/classes.json", "data/processes/p-1/record.json", "data/sandboxes/a.json"}, pool, []string{"users/alice/.spool-others-1", "users/alice/home/note", "users/alice/processes/p-1/process.log"})
+		want := slices.Concat([]string{"data/authority/key", "data/console.key", "data/credentials/github.json", "data/e2b.key", "data/instance", "data/lock", "data/operators", "data/pool/classes.json", "data/processes/p-1/record.json", "data/sandboxes/a.json"}, pool, []string{"users/alice/.spool-others-1", "users/alice/home/note", "users/alice/processes/p-1/process.log"})
 		if data {
 			want = slices.Concat([]string{"data/operators"}, pool, []string{"users/alice/.spool-others-1", "users/alice/home/note"})
 		}
