@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/x509"
 	"path/filepath"
 
 	"github.com/daycare-run/sandbox/config"
@@ -22,4 +23,19 @@ func (d *daemon) openCredentials(cfg config.Config) (err error) {
 	}
 	d.authority, err = authority.Open(filepath.Join(cfg.DataDir, "authority"), sealing)
 	return err
+}
+
+// trustOrigins has the origins that credentials go to verified by the host's authorities, and by those
+// of egress.caFile.
+func (d *daemon) trustOrigins(house []*x509.Certificate) {
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		d.log.Warn().Err(err).Msg(
+			"cannot read the host's certificates: credentials go only where egress.caFile is trusted")
+		pool = x509.NewCertPool()
+	}
+	for _, certificate := range house {
+		pool.AddCert(certificate)
+	}
+	d.origins.Store(pool)
 }

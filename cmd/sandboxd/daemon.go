@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -65,6 +66,7 @@ type daemon struct {
 	decisions   *decisions.Log
 	credentials *credential.Store
 	authority   *authority.Authority
+	origins     atomic.Pointer[x509.CertPool] // who has signed the certificates of origins
 	networks    *egress.Egress
 	rootfs      *rootfs.Planner
 	mounts      *rootfs.Preparer
@@ -188,6 +190,7 @@ func (d *daemon) openPlatforms(ctx context.Context, cfg config.Config) error {
 		return err
 	}
 	d.platforms = plan.NewPlatforms(platform)
+	d.trustOrigins(platform.Certificates)
 	// A missing runtime does not appear by itself; Docker or an image may.
 	if _, err := d.platforms.Current(ctx); cerrdefs.IsNotImplemented(err) {
 		return fmt.Errorf("cannot start: %w", err)
@@ -209,6 +212,8 @@ func (d *daemon) openContainers(cfg config.Config) (err error) {
 	d.rootfs = rootfs.NewPlanner(d.rootfsSettings(cfg), d.log)
 	d.mounts = rootfs.NewPreparer(usersDir, d.log)
 	networks := egressSettings(cfg, d.decisions, d.log)
+	networks.Secrets = &egress.Secrets{Store: d.credentials, Authority: d.authority}
+	networks.Roots = d.origins.Load
 	if d.membership != nil {
 		networks.MayPass = d.membership.MayRun
 	}

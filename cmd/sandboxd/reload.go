@@ -181,6 +181,7 @@ func (d *daemon) apply(r reloadResult) error {
 	d.cfg.Store(&next)
 	d.logs.use(next.Log)
 	d.platforms.Use(r.platform)
+	d.trustOrigins(r.platform.Certificates)
 	d.quotas.Use(quotas(next, runtime.NumCPU()))
 	d.rootfs.Use(d.rootfsSettings(next))
 	d.planner.Use(d.planSettings(next, r.rules))

@@ -11,6 +11,8 @@ type Connections struct {
 	// Hellos are bytes that clients have sent and no server has yet: ClientHellos, and heads of
 	// HTTP requests.
 	Hellos *fair.Pool
+	// Read are bytes of this process for connections whose TLS is ended here.
+	Read *fair.Pool
 	// Buffers are bytes that the kernel may hold for sockets.
 	Buffers *fair.Pool
 	// Ports are the host's own ports, towards each destination.
@@ -25,6 +27,7 @@ const (
 	leastBuffers, maxBuffers = 32 << 10, 4 << 20
 	// hellos and userHellos bound, in total and per user, what lies in this process's own memory.
 	hellos, userHellos = 64 << 20, 8 << 20
+	read, userRead     = 512 << 20, 128 << 20
 )
 
 // NewConnections shares what this process and this host have. A user may have at most perUser
@@ -37,6 +40,7 @@ func NewConnections(perUser int) (*Connections, error) {
 	return &Connections{
 		Descriptors: fair.NewPool(Spare(descriptors), perConnection*perUser),
 		Hellos:      fair.NewPool(hellos, userHellos),
+		Read:        fair.NewPool(read, userRead),
 		Buffers:     fair.NewPool(TCPMemory(), 0),
 		Ports:       NewPorts(LocalPorts()),
 	}, nil
@@ -51,7 +55,7 @@ func (c *Connections) TakeBuffers(user string) int {
 // Stats returns the numbers of each budget, by its name.
 func (c *Connections) Stats() map[string]fair.Stats {
 	return map[string]fair.Stats{
-		"descriptors": c.Descriptors.Stats(), "hellos": c.Hellos.Stats(),
+		"descriptors": c.Descriptors.Stats(), "hellos": c.Hellos.Stats(), "read": c.Read.Stats(),
 		"buffers": c.Buffers.Stats(), "ports": c.Ports.Stats(),
 	}
 }

@@ -65,7 +65,7 @@ func (c Credential) Covers(host string) bool {
 // second is answered with what was sent.
 func (c Credential) Matches(method, path string) bool {
 	switch {
-	case method == http.MethodConnect || method == http.MethodTrace:
+	case strings.EqualFold(method, http.MethodConnect) || strings.EqualFold(method, http.MethodTrace):
 		return false
 	case c.Methods != nil && !slices.Contains(c.Methods, method) &&
 		(method != http.MethodHead || !slices.Contains(c.Methods, http.MethodGet)):

@@ -221,11 +221,15 @@ func byName(list []Credential) []Credential {
 	return slices.CompactFunc(list, func(a, b Credential) bool { return a.Name == b.Name })
 }
 
-// Value returns a credential's value.
-func (s *Store) Value(name string) (string, error) {
-	k, there, _ := s.find(name)
+// Value returns the value of a credential that the Store has returned. If that was changed since,
+// but for its value, there is none: a new value may not go where the old one went.
+func (s *Store) Value(c Credential) (string, error) {
+	k, there, _ := s.find(c.Name)
 	if !there {
-		return "", notFound(name)
+		return "", notFound(c.Name)
+	}
+	if bound, err := boundOf(c); err != nil || bound != k.bound {
+		return "", errs.Conflict("credential %q was changed meanwhile", c.Name)
 	}
 	return s.open(k)
 }

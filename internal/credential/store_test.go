@@ -52,9 +52,18 @@ func put(t *testing.T, s *Store, c Credential, value string) Credential {
 // has fails the test unless a credential has a value.
 func has(t *testing.T, s *Store, name, want string) {
 	t.Helper()
-	if got, err := s.Value(name); err != nil || got != want {
+	if got, err := valueOf(s, name); err != nil || got != want {
 		t.Errorf("the value of %s is %q, %v, want %q", name, got, err, want)
 	}
+}
+
+// valueOf returns the value of the credential of a name.
+func valueOf(s *Store, name string) (string, error) {
+	c, err := s.Get(name)
+	if err != nil {
+		return "", err
+	}
+	return s.Value(c)
 }
 
 func TestCredentialsAreKept(t *testing.T) {
@@ -103,7 +112,7 @@ func TestCredentialsAreKept(t *testing.T) {
 func TestACredentialThatIsNotThere(t *testing.T) {
 	s := newDisk(t).open()
 	_, get := s.Get("none")
-	_, value := s.Value("none")
+	_, value := valueOf(s, "none")
 	for _, err := range []error{get, value, s.Remove("none"), s.Remove("../key")} {
 		if !errdefs.IsNotFound(err) {
 			t.Errorf("%v", err)
@@ -204,7 +213,7 @@ func TestARemovedCredentialIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range []*Store{s, d.open()} {
-		if _, err := s.Value("github"); !errdefs.IsNotFound(err) || len(s.List()) > 0 || len(s.For([]string{"github"}, "alice", "api.github.com")) > 0 {
+		if _, err := valueOf(s, "github"); !errdefs.IsNotFound(err) || len(s.List()) > 0 || len(s.For([]string{"github"}, "alice", "api.github.com")) > 0 {
 			t.Errorf("%v, %v", err, s.List())
 		}
 	}
@@ -355,7 +364,7 @@ func TestAChangedRecordDoesNotOpen(t *testing.T) {
 			if err != nil || cmp.Equal(got, stored) {
 				t.Fatalf("%+v, %v", got, err)
 			}
-			if value, err := s.Value("github"); !errdefs.IsConflict(err) || value != "" || !strings.Contains(err.Error(), "its record was changed") {
+			if value, err := valueOf(s, "github"); !errdefs.IsConflict(err) || value != "" || !strings.Contains(err.Error(), "its record was changed") {
 				t.Errorf("%q, %v", value, err)
 			}
 			if _, _, err := s.Put(got, ""); !errdefs.IsConflict(err) {
@@ -382,7 +391,7 @@ func TestAValueIsOfOneCredential(t *testing.T) {
 	if err := os.WriteFile(d.file("other"), text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if value, err := d.open().Value("other"); !errdefs.IsConflict(err) {
+	if value, err := valueOf(d.open(), "other"); !errdefs.IsConflict(err) {
 		t.Errorf("%q, %v", value, err)
 	}
 }
@@ -405,7 +414,7 @@ func TestARecordThatWasCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := d.open()
-		if _, err := s.Value("github"); !errdefs.IsNotFound(err) {
+		if _, err := valueOf(s, "github"); !errdefs.IsNotFound(err) {
 			t.Errorf("cut to %d bytes: %v", length, err)
 		}
 		has(t, s, "other", "another")
@@ -455,7 +464,7 @@ func TestAKeyThatIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := d.open()
-	if value, err := s.Value("github"); !errdefs.IsConflict(err) || !strings.Contains(err.Error(), "its key is gone") {
+	if value, err := valueOf(s, "github"); !errdefs.IsConflict(err) || !strings.Contains(err.Error(), "its key is gone") {
 		t.Errorf("%q, %v", value, err)
 	}
 	if err := os.Rename(d.key()+".aside", d.key()); err != nil {
@@ -465,7 +474,7 @@ func TestAKeyThatIsGone(t *testing.T) {
 	if err := os.Truncate(d.key(), 31); err != nil {
 		t.Fatal(err)
 	}
-	if value, err := s.Value("github"); err == nil || !strings.Contains(err.Error(), "has 31 bytes") {
+	if value, err := valueOf(s, "github"); err == nil || !strings.Contains(err.Error(), "has 31 bytes") {
 		t.Errorf("%q, %v", value, err)
 	}
 	if err := os.Remove(d.key()); err != nil {
@@ -510,7 +519,7 @@ func TestChangesWhileOthersRead(t *testing.T) {
 	for range 4 {
 		all.Go(func() {
 			for range 50 {
-				if value, err := s.Value("github"); err != nil || len(value) != 1 {
+				if value, err := valueOf(s, "github"); err != nil || len(value) != 1 {
 					t.Errorf("%q, %v", value, err)
 				}
 				if got := s.For([]string{"github"}, "alice", "api.github.com"); len(got) != 1 {
@@ -531,4 +540,16 @@ func TestChangesWhileOthersRead(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// Who looked a credential up before its hosts changed does not get the new value.
+func TestAValueGoesWhereItIsFor(t *testing.T) {
+	s := newDisk(t).open()
+	before := put(t, s, valid(), secret)
+	moved := valid()
+	moved.Hosts = []string{"elsewhere.example"}
+	put(t, s, moved, "new")
+	if value, err := s.Value(before); !errdefs.IsConflict(err) || value != "" {
+		t.Errorf("%q, %v", value, err)
+	}
 }

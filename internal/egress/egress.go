@@ -11,6 +11,7 @@ package egress
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -64,6 +65,10 @@ type Config struct {
 	// MayPass is called before each lookup and each connection; an error means that nothing new may
 	// pass. It must not block. Nil means that everything may pass.
 	MayPass func() error
+	// Secrets are put into requests; nil for none. Roots returns who may have signed the certificates
+	// of the origins that these go to; nil, and a pool that is nil, stand for those of the host.
+	Secrets *Secrets
+	Roots   func() *x509.CertPool
 	// Decisions takes every verdict.
 	Decisions *decisions.Log
 	Log       zerolog.Logger

@@ -194,10 +194,14 @@ func (s *stack) startGuard(life context.Context) error {
 	}
 	limits := guard.DefaultLimits()
 	limits.Connections = s.owner.cfg.MaxConnections
-	opened, err := guard.New(guard.Config{
-		TLS: s.gateway.TLS, HTTP: s.gateway.HTTP,
+	cfg := guard.Config{
+		TLS: s.gateway.TLS, HTTP: s.gateway.HTTP, Roots: s.owner.cfg.Roots,
 		Network: guarded{s, life}, Limits: limits, Budget: s.owner.budget, Logger: s.owner.cfg.Log,
-	})
+	}
+	if s.owner.cfg.Secrets != nil {
+		cfg.Secrets = s.owner.cfg.Secrets
+	}
+	opened, err := guard.New(cfg)
 	if err != nil {
 		return err
 	}

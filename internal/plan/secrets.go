@@ -68,20 +68,26 @@ func (p *Plan) addCredentials() error {
 	if len(p.Credentials) == 0 || p.SecretsUnused() != "" {
 		return nil
 	}
-	var hosts []string
+	trusted := slices.Clone(p.platform.certificates)
 	for _, c := range p.Credentials {
 		p.Spec.Egress.Secrets = append(p.Spec.Egress.Secrets, c.Name)
-		hosts = append(hosts, c.Hosts...)
+		issuer, err := p.cfg.Authority.For(c.Hosts) // of each, so that a change of one leaves the others
+		if err != nil {
+			return cannotTrust(err)
+		}
+		if !slices.ContainsFunc(trusted, issuer.Certificate().Equal) {
+			trusted = append(trusted, issuer.Certificate())
+		}
 	}
-	issuer, err := p.cfg.Authority.For(hosts)
-	if err == nil {
-		p.Spec.Bundle, p.Spec.BundleAt, err = p.platform.overrides.OwnBundle(
-			append(slices.Clone(p.platform.certificates), issuer.Certificate()))
-	}
-	if err != nil {
-		return fmt.Errorf("cannot have the container trust who puts its credentials in: %w", err)
+	var err error
+	if p.Spec.Bundle, p.Spec.BundleAt, err = p.platform.overrides.OwnBundle(trusted); err != nil {
+		return cannotTrust(err)
 	}
 	return nil
+}
+
+func cannotTrust(err error) error {
+	return fmt.Errorf("cannot have the container trust who puts its credentials in: %w", err)
 }
 
 // placeholders returns the variables that have the placeholders of the credentials that are put in.

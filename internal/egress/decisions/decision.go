@@ -29,6 +29,9 @@ const (
 	UDP Via = "udp"
 )
 
+// Credential is the Via of a request that got the credential of a name.
+func Credential(name string) Via { return Via("credential:" + name) }
+
 // Verdict is the outcome of a decision.
 type Verdict string
 
@@ -57,8 +60,9 @@ type Decision struct {
 	// Name is what was asked for, in lower case and without a trailing dot; or an address, where no
 	// name was asked for. It is empty if neither could be read.
 	Name string
-	// Via, Port and Type say how: Port is 0 for DNS, and Type is the type of record for DNS and
-	// empty for others.
+	// Via, Port and Type say how: Port is 0 for DNS. Type is the type of record for DNS, and for a
+	// request that was read its method, its path without query, and the answer's status: "GET /user
+	// 200". It is empty for others.
 	Via     Via
 	Port    uint16
 	Type    string

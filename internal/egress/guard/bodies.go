@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -16,7 +17,8 @@ type clientBody struct {
 	io.ReadCloser
 	session        *httpSession
 	malformed, cut atomic.Bool
-	over           atomic.Bool // the request has been served; the transport may still read
+	asking         context.Context // ends when the client gives the request up
+	over           atomic.Bool     // the request has been served; the transport may still read
 }
 
 func (b *clientBody) Read(p []byte) (int, error) {
@@ -28,7 +30,7 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	var network net.Error
 	switch {
 	case err == nil || errors.Is(err, io.EOF) || errors.Is(err, http.ErrBodyReadAfterClose):
-	case errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network):
+	case errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network) || b.asking.Err() != nil:
 		b.cut.Store(true)
 	default:
 		b.malformed.Store(true)
@@ -40,7 +42,15 @@ func (b *clientBody) Read(p []byte) (int, error) {
 // writes.
 type clientWriter struct {
 	http.ResponseWriter
-	session *httpSession
+	*forwarding
+}
+
+// WriteHeader writes the head of an answer, or of one before it such as 103, without credentials.
+func (w clientWriter) WriteHeader(status int) {
+	if read := w.session.read.Load(); read != nil {
+		read.redact(w.Header())
+	}
+	w.ResponseWriter.WriteHeader(status)
 }
 
 func (w clientWriter) Write(p []byte) (int, error) {
@@ -60,10 +70,16 @@ func (w clientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 type originBody struct {
 	io.ReadCloser
 	*forwarding
+	answer *http.Response
 }
 
 func (b *originBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) { // the trailer is there now
+		if read := b.session.read.Load(); read != nil {
+			read.redact(b.answer.Trailer)
+		}
+	}
 	if err != nil && !errors.Is(err, io.EOF) && !b.isClientFault() {
 		b.fail(&refusal{verdict: decisions.Failed, reason: reasonBadAnswer})
 	}
@@ -88,7 +104,7 @@ func (fw *forwarding) isClientFault() bool {
 func answerFailure(w http.ResponseWriter, r *http.Request, err error) {
 	fw := forwardingOf(r.Context())
 	if fw.isClientFault() {
-		refuse(w, http.StatusBadRequest, fw.name, fw.session.who.Field(),
+		refuse(w, fw.name, fw.session.who.Field(),
 			refusal{verdict: decisions.Malformed, reason: reasonBadBody})
 		return
 	}
@@ -103,12 +119,5 @@ func answerFailure(w http.ResponseWriter, r *http.Request, err error) {
 			fw.decide(why)
 		}
 	}
-	status := http.StatusBadGateway
-	switch why.verdict {
-	case decisions.Denied:
-		status = http.StatusForbidden
-	case decisions.Limited:
-		status = http.StatusTooManyRequests
-	}
-	refuse(w, status, fw.name, fw.session.who.Field(), *why)
+	refuse(w, fw.name, fw.session.who.Field(), *why)
 }

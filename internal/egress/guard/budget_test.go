@@ -23,7 +23,7 @@ import (
 func budgets() *budget.Connections {
 	const many = 1 << 40
 	return &budget.Connections{
-		Descriptors: fair.NewPool(many, 0), Hellos: fair.NewPool(many, 0), Buffers: fair.NewPool(many, 0), Ports: budget.NewPorts(many),
+		Descriptors: fair.NewPool(many, 0), Hellos: fair.NewPool(many, 0), Buffers: fair.NewPool(many, 0), Ports: budget.NewPorts(many), Read: fair.NewPool(many, 0),
 	}
 }
 

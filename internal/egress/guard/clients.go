@@ -96,6 +96,19 @@ func (g *Guard) Recheck(who Client) {
 	}
 }
 
+// parse counts a flow whose TLS is ended here among those that are parsed. It reports false if the
+// client has as many as it may.
+func (cs *clients) parse(f *flow) bool {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if f.state.plain >= f.guard.cfg.Limits.HTTPConnections {
+		return false
+	}
+	f.state.plain++
+	f.plain = true
+	return true
+}
+
 // decided records that a flow's name is known, or never will be.
 func (cs *clients) decided(f *flow) {
 	cs.mu.Lock()

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -42,6 +43,8 @@ type Client interface {
 	// Direct reports whether an address may be connected to whatever the name. Such a connection is
 	// handed to Network.Relay.
 	Direct(addr netip.Addr) bool
+	// Secrets are the names of the credentials that its requests may get; nil for most clients.
+	Secrets() []string
 	// Asked returns what has probably been meant by an address, for verdicts about what gives no
 	// name.
 	Asked(addr netip.Addr) string
@@ -67,6 +70,11 @@ type Config struct {
 	TLSPort, HTTPPort uint16
 	// Network is whose connections these are.
 	Network Network
+	// Secrets are the credentials that there are; nil for none: then no connection is read.
+	Secrets Secrets
+	// Roots returns the authorities that may have signed the certificates of origins whose
+	// connections are read; nil, and a pool that is nil, stand for those of the host.
+	Roots func() *x509.CertPool
 	// Limits bound what a client may use; see DefaultLimits.
 	Limits Limits
 	// Budget bounds what a user may use, over all guards that share it.
@@ -79,7 +87,7 @@ type Config struct {
 type Limits struct {
 	// Connections is how many it may have open.
 	Connections int
-	// HTTPConnections is how many of them may be HTTP, which hold more memory.
+	// HTTPConnections is how many of them may be HTTP, or be read, which hold more memory.
 	HTTPConnections int
 	// Undecided is how many of them may not have said yet where they go.
 	Undecided int

@@ -17,7 +17,9 @@ type flow struct {
 	state *clientState // once the flow has been admitted
 	port  uint16
 	to    netip.Addr // that the client dialled
+	// plain says that its HTTP is parsed here: it came to the HTTP port, or is read.
 	plain bool
+	read  atomic.Pointer[reading] // once its TLS is ended here; nil for most
 	// buffers is how many bytes the kernel may hold for the flow's sockets.
 	buffers int
 	kept    bufferCount

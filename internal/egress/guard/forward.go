@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -22,6 +23,8 @@ import (
 type forwarding struct {
 	session *httpSession
 	name    string
+	request *http.Request // if the connection is read
+	puts    []put
 	decided atomic.Bool
 	asked   int          // how many bytes of the client are kept while the answer comes
 	interim atomic.Int32 // answers before the answer
@@ -39,7 +42,22 @@ func forwardingOf(ctx context.Context) *forwarding {
 // Whose fault that was is recorded by fail.
 func (fw *forwarding) decide(r *refusal) {
 	if fw.decided.CompareAndSwap(false, true) {
+		fw.tell("", r)
+	}
+}
+
+// tell reports a verdict; one about a request that is read has its method, path and status.
+func (fw *forwarding) tell(status string, r *refusal) {
+	if fw.request == nil {
 		fw.session.decide(fw.name, r)
+		return
+	}
+	text := requestText(fw.request) + status
+	if len(fw.puts) == 0 {
+		fw.session.tell(fw.name, "", text, r)
+	}
+	for _, p := range fw.puts {
+		fw.session.tell(fw.name, p.Name, text, r)
 	}
 }
 
@@ -48,7 +66,7 @@ func (fw *forwarding) decide(r *refusal) {
 func (fw *forwarding) fail(r *refusal) {
 	if fw.session.life.Err() == nil {
 		fw.decided.Store(true)
-		fw.session.decide(fw.name, r)
+		fw.tell("", r)
 	}
 }
 
@@ -58,8 +76,12 @@ func (*forwarding) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // forward passes an allowed request on, and its answer back.
-func (s *httpSession) forward(to http.ResponseWriter, r *http.Request, name string) {
-	fw := &forwarding{session: s, name: name, asked: s.keeps()}
+func (s *httpSession) forward(to http.ResponseWriter, r *http.Request, name string, puts []put) {
+	defer s.served()
+	fw := &forwarding{session: s, name: name, puts: puts, asked: s.keeps()}
+	if s.read.Load() != nil {
+		fw.request = r
+	}
 	life, cancel := context.WithCancelCause(s.life)
 	defer cancel(nil)
 	defer context.AfterFunc(r.Context(), func() { fw.halfClosed(life, cancel) })()
@@ -72,23 +94,31 @@ func (s *httpSession) forward(to http.ResponseWriter, r *http.Request, name stri
 	defer func() {
 		if o := fw.origin.Load(); o != nil {
 			o.inHead.Store(true)
+			if fw.request != nil { // the origin has it, whether it has answered or not
+				fw.decide(&refusal{verdict: decisions.Allowed, reason: reasonAllowed})
+			}
 		}
 		if fw.body != nil {
 			fw.body.over.Store(true)
 		}
 	}()
+	asking := r.Context()
 	// A copy, because the server looks at the type of its own request's body.
 	r = r.WithContext(ctx)
 	if r.Body != nil && r.Body != http.NoBody {
-		fw.body = &clientBody{ReadCloser: r.Body, session: s}
+		fw.body = &clientBody{ReadCloser: r.Body, session: s, asking: asking}
 		r.Body = fw.body
 	}
-	s.guard.proxy.ServeHTTP(clientWriter{to, s}, r)
+	s.guard.proxy.ServeHTTP(clientWriter{to, fw}, r)
 }
 
 // halfClosed is called when the client has ended its half. The client may still wait for the
 // answer, but net/http takes this for its end, and has cancelled the request's context.
 func (fw *forwarding) halfClosed(life context.Context, cancel context.CancelCauseFunc) {
+	if fw.session.read.Load() != nil { // no client of TLS waits for an answer after its own end
+		cancel(nil)
+		return
+	}
 	end := time.AfterFunc(fw.session.guard.cfg.Limits.HalfClosedIdle, func() {
 		cancel(&refusal{verdict: decisions.Failed, reason: reasonHalfClosed})
 	})
@@ -96,8 +126,19 @@ func (fw *forwarding) halfClosed(life context.Context, cancel context.CancelCaus
 }
 
 func (fw *forwarding) gotConn(info httptrace.GotConnInfo) {
-	fw.origin.Store(info.Conn.(*originConn))
+	fw.origin.Store(originOf(info.Conn))
+	if fw.request != nil {
+		return // its answer's status is told, too
+	}
 	fw.decide(&refusal{verdict: decisions.Allowed, reason: reasonAllowed})
+}
+
+// originOf returns the connection below TLS, if there is TLS.
+func originOf(c net.Conn) *originConn {
+	if secure, is := c.(*tls.Conn); is {
+		c = secure.NetConn()
+	}
+	return c.(*originConn)
 }
 
 const maxInterim = 16
@@ -117,7 +158,7 @@ func (fw *forwarding) gotInterim(int, textproto.MIMEHeader) error {
 // newTransport returns the transport to origins for one client connection. Its pool is keyed by
 // name, and each name was allowed for this client when it was connected to.
 func (s *httpSession) newTransport() *http.Transport {
-	return &http.Transport{
+	t := &http.Transport{
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			name, _, err := net.SplitHostPort(addr)
 			if err != nil {
@@ -141,6 +182,10 @@ func (s *httpSession) newTransport() *http.Transport {
 		WriteBufferSize:        1 << 10,
 		Protocols:              s.guard.server.Protocols,
 	}
+	if s.read.Load() != nil {
+		return s.readTransport(t)
+	}
+	return t
 }
 
 func (g *Guard) newProxy() *httputil.ReverseProxy {
@@ -160,6 +205,9 @@ func (g *Guard) newProxy() *httputil.ReverseProxy {
 func rewrite(pr *httputil.ProxyRequest) {
 	fw := forwardingOf(pr.In.Context())
 	pr.Out.URL.Scheme = "http"
+	if fw.request != nil {
+		pr.Out.URL.Scheme = "https"
+	}
 	pr.Out.URL.Host = fw.name
 	pr.Out.Host = fw.name
 	// The program does not know of this proxy: it neither hides nor adds anything.
@@ -176,7 +224,19 @@ func rewrite(pr *httputil.ProxyRequest) {
 		pr.Out.Header.Del("Upgrade")
 		pr.Out.Header.Del("Connection")
 	}
+	for _, p := range fw.puts { // last, so that no field of the client's takes it out again
+		if p.Methods != nil || p.Paths != nil {
+			for _, field := range overriding {
+				pr.Out.Header.Del(field)
+			}
+		}
+		p.into(pr.Out)
+	}
 }
+
+// overriding are fields by which some servers take a request for one of another method or path.
+var overriding = []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override",
+	"X-Original-Url", "X-Rewrite-Url"}
 
 var errSwitch = errors.New("the server switched to a protocol that was not asked for")
 
@@ -185,6 +245,14 @@ func answered(r *http.Response) error {
 	fw := forwardingOf(r.Request.Context())
 	origin := fw.origin.Load()
 	origin.inHead.Store(false)
+	if fw.request != nil && fw.decided.CompareAndSwap(false, true) {
+		fw.tell(fmt.Sprintf(" %d", r.StatusCode),
+			&refusal{verdict: decisions.Allowed, reason: reasonAllowed})
+	}
+	if read := fw.session.read.Load(); read != nil {
+		read.redact(r.Header)
+		r.Status = "" // and so net/http's own text
+	}
 	if r.StatusCode == http.StatusSwitchingProtocols {
 		if r.Request.Header.Get("Upgrade") == "" {
 			return errSwitch
@@ -192,7 +260,7 @@ func answered(r *http.Response) error {
 		origin.switched.Store(true)
 		return nil // its body is the connection
 	}
-	r.Body = &originBody{ReadCloser: r.Body, forwarding: fw}
+	r.Body = &originBody{ReadCloser: r.Body, forwarding: fw, answer: r}
 	return nil
 }
 

@@ -65,7 +65,7 @@ func FuzzRequestName(f *testing.F) {
 			t.Fatal(err)
 		}
 		r.Host = host
-		name, refused := requestName(r, 80)
+		name, refused := requestName(r, 80, false, false)
 		if refused != nil {
 			return
 		}

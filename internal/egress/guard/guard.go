@@ -4,7 +4,8 @@
 // program dialled does not matter, so a shared address, a spoofed hosts file or a stale answer buys
 // nothing.
 //
-// TLS is not decrypted. The ClientHello is parsed here, with cryptobyte, rather than by crypto/tls:
+// TLS is not decrypted, but for the hosts of credentials that a client's call has (reading). The
+// ClientHello is parsed here, with cryptobyte, rather than by crypto/tls:
 // the guard must find exactly the name that the server will find or none at all, so it refuses what
 // a lenient parser would pass over (two names, an extension given twice, bytes behind the hello),
 // and it needs the bytes as they came in order to send them on. crypto/tls is the oracle in the
@@ -55,6 +56,8 @@ type Guard struct {
 	pipes   *pipes
 	work    fair.Turns // to process what was read
 	server  *http.Server
+	reader  *http.Server // of connections that are read
+	readers *handover    // to the reader
 	proxy   *httputil.ReverseProxy
 
 	life    context.Context
@@ -74,7 +77,7 @@ func New(cfg Config) (*Guard, error) {
 	g.clients.active = map[<-chan struct{}]*clientState{}
 	g.pipes = &pipes{inUse: fair.NewPool(maxPipes, 0)}
 	g.proxy = g.newProxy()
-	g.server = g.newServer()
+	g.server, g.reader = g.newServer(), g.newReader()
 	return g, nil
 }
 
@@ -82,7 +85,7 @@ func New(cfg Config) (*Guard, error) {
 // Shutdown, or until ctx ends, after which Shutdown must still be called.
 func (g *Guard) Start(ctx context.Context) error {
 	ctx, g.stop = context.WithCancel(ctx)
-	g.life = ctx
+	g.life, g.readers = ctx, &handover{conns: make(chan net.Conn), life: ctx}
 	secure := &listener{TCPListener: g.cfg.TLS, guard: g, life: ctx, port: g.cfg.TLSPort}
 	plain := httpListener{&listener{TCPListener: g.cfg.HTTP, guard: g, life: ctx,
 		port: g.cfg.HTTPPort, plain: true}}
@@ -101,11 +104,16 @@ func (g *Guard) Start(ctx context.Context) error {
 			g.cfg.Logger.Error().Err(err).Msg("guard stopped accepting HTTP")
 		}
 	})
+	if g.cfg.Secrets != nil {
+		g.reader.BaseContext = g.server.BaseContext
+		g.running.Go(func() { _ = g.reader.Serve(g.readers) })
+		g.running.Go(func() { g.watchSecrets(ctx) })
+	}
 	g.running.Go(func() {
 		<-ctx.Done()
 		g.closeListeners()
-		_ = g.server.Close()
-		g.clients.abortAll()
+		g.clients.abortAll() // first, for TLS would wait until its end is taken
+		_, _ = g.server.Close(), g.reader.Close()
 		g.pipes.close()
 	})
 	return nil

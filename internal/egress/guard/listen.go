@@ -71,7 +71,7 @@ func (l httpListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conn{newSocket(client, &httpSession{flow: f})}, nil
+	return &conn{socket: newSocket(client, &httpSession{flow: f})}, nil
 }
 
 func peer(addr net.Addr) netip.AddrPort {

@@ -62,12 +62,20 @@ type fakeClient struct {
 	user  string
 	names []string
 	now   atomic.Pointer[[]string] // instead of names, if set
-	done  chan struct{}
+	// secrets are the names of its credentials.
+	secrets atomic.Pointer[[]string]
+	done    chan struct{}
 }
 
-func (c *fakeClient) ID() string            { return c.id }
-func (c *fakeClient) User() string          { return c.user }
-func (c *fakeClient) Field() string         { return "allowedDomains" }
+func (c *fakeClient) ID() string    { return c.id }
+func (c *fakeClient) User() string  { return c.user }
+func (c *fakeClient) Field() string { return "allowedDomains" }
+func (c *fakeClient) Secrets() []string {
+	if held := c.secrets.Load(); held != nil {
+		return *held
+	}
+	return nil
+}
 func (c *fakeClient) Done() <-chan struct{} { return c.done }
 func (c *fakeClient) join(n *fakeNetwork)   { c.in.Store(n) }
 func (c *fakeClient) Resolve(ctx context.Context, name string) ([]netip.Addr, error) {

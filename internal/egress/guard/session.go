@@ -27,9 +27,14 @@ type session struct {
 func (g *Guard) serveTLS(ctx context.Context, f *flow, client *end) {
 	s := &session{flow: f, life: f.context(ctx), client: client}
 	s.hello = &hello{limit: s.limits().HelloBytes, room: s.keep}
-	if s.setUp() {
+	switch {
+	case !s.readHello():
+		s.leave()
+	case s.isRead():
+		s.read()
+	case s.setUp():
 		g.running.Go(s.relay)
-	} else {
+	default:
 		s.leave()
 	}
 }
@@ -37,9 +42,6 @@ func (g *Guard) serveTLS(ctx context.Context, f *flow, client *end) {
 // setUp goes as far as the server's first answer. It reports false if the session has been refused,
 // or has ended.
 func (s *session) setUp() bool {
-	if !s.readHello() {
-		return false
-	}
 	stop := s.untilClientLeaves()
 	answer, refused := s.askOrigin()
 	stop()

@@ -21,6 +21,8 @@ type socket struct {
 	// client is served.
 	inHead atomic.Bool
 	closed atomic.Bool
+	// opaque says that TLS is ended here, so that heads cannot be told from what follows.
+	opaque bool
 }
 
 var errNoRoom = errors.New("the user's budget for HTTP heads is used up")
@@ -34,12 +36,12 @@ func newSocket(e *end, session *httpSession) *socket {
 func (s *socket) Read(p []byte) (n int, err error) {
 	// While a request is served, net/http's server reads from the client to see whether it is still
 	// there, beside those who work. Reads of the body are counted by clientBody.
-	counts := s != s.session.socket || s.inHead.Load()
+	counts := s != s.session.socket || s.inHead.Load() || s.session.multiplexes()
 	if counts {
 		s.session.rest()
 	}
 	n, err = s.end.Read(p)
-	if err == nil && s.inHead.Load() && !s.session.keep(n) {
+	if err == nil && s.inHead.Load() && !s.opaque && !s.session.keep(n) {
 		return 0, s.end.fault("read", errNoRoom)
 	}
 	if counts && err == nil {
@@ -59,12 +61,22 @@ func (s *socket) CloseWrite() error {
 	return s.end.CloseWrite()
 }
 
-// conn is an accepted HTTP connection.
-type conn struct{ *socket }
+// conn is an accepted HTTP connection, or what is below the TLS of one that is read.
+type conn struct {
+	*socket
+	early []byte // read already: the hello
+}
 
 // Read ends everything at once when the client has reset the connection: net/http would take that
 // for the end of one half.
 func (c *conn) Read(p []byte) (int, error) {
+	if len(c.early) > 0 {
+		n := copy(p, c.early)
+		if c.early = c.early[n:]; len(c.early) == 0 {
+			c.early = nil // and with it the hello
+		}
+		return n, nil
+	}
 	n, err := c.socket.Read(p)
 	if errors.Is(err, syscall.ECONNRESET) {
 		c.session.abort()
@@ -96,6 +108,8 @@ type originConn struct {
 	to netip.AddrPort
 	// switched says that the connection has become another protocol's.
 	switched atomic.Bool
+	// origins is reading.origins; nil if the connection is not read.
+	origins chan struct{}
 }
 
 // Close resets the connection, which leaves nothing behind: net/http closes one when nothing is in
@@ -105,6 +119,9 @@ func (c *originConn) Close() error {
 		return net.ErrClosed
 	}
 	c.session.rest()
+	if c.origins != nil {
+		<-c.origins
+	}
 	switched := c.switched.Load()
 	if switched {
 		budget.Deliver(c.session.life, c.end.TCPConn, c.session.guard.cfg.Limits.HalfClosedIdle)
