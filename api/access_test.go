@@ -61,7 +61,7 @@ func openWays(t *testing.T) *ways {
 	t.Cleanup(w.client.CloseIdleConnections)
 	serve := func(authenticate Authenticator, socket string) string {
 		server := httptest.NewUnstartedServer(New(w.Service, Config{
-			Authenticator: authenticate, Tokens: w.tokens, Stopping: w.stopping,
+			Authenticator: authenticate, Tokens: w.tokens, Stopping: w.stopping, Credentials: w.Credentials,
 			Version: "v1", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Log: zerolog.Nop(),
 			Warnings: []string{"about alices"},
 			Metrics:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "alices 1\n") }),
@@ -109,7 +109,7 @@ type callerClass struct {
 // ask sends the contract's own example of a request for a sandbox.
 func (w *ways) ask(t *testing.T, c contract, r route, by callerClass, id string) (status int, text string) {
 	t.Helper()
-	req := c.example(t, r, by.url, map[string]string{"id": id, "processId": w.process, "userId": strings.TrimSuffix(id, "s")})
+	req := c.example(t, r, by.url, map[string]string{"id": id, "processId": w.process, "userId": strings.TrimSuffix(id, "s"), "name": "github"})
 	if by.token != "" {
 		req.Header.Set("Authorization", "Bearer "+by.token)
 	}

@@ -11,8 +11,8 @@
 // logs, decisions.go and follow.go egress decisions, events.go events, calls.go the last hour's
 // calls, nodes.go the hosts, and lines.go endless streams. connections.go shares connections,
 // body.go bounds bodies in time and memory, wire.go puts net/http's own answers into the contract's
-// form, users.go removes users, contract.go serves openapi.yaml, upgrade.go opens WebSockets, and
-// sendfile.go lets the kernel copy files.
+// form, users.go removes users, credentials.go registers credentials, contract.go serves
+// openapi.yaml, upgrade.go opens WebSockets, and sendfile.go lets the kernel copy files.
 package api
 
 import (
@@ -44,7 +44,7 @@ var Spec []byte
 // Authenticator returns who sent a request, or why it is refused.
 type Authenticator func(*http.Request) (access.Caller, error)
 
-// Config is what the API needs. Version, MaxRequest, MaxOutput and Log must be set.
+// Config is what the API needs. Credentials, Version, MaxRequest, MaxOutput and Log must be set.
 type Config struct {
 	// Authenticator is called for each request. Nil refuses all requests.
 	Authenticator Authenticator
@@ -55,6 +55,8 @@ type Config struct {
 	Router Router
 	// Nodes are the hosts of the cluster; nil for a single host.
 	Nodes Nodes
+	// Credentials are those that operators register.
+	Credentials Credentials
 	// Version is the service's version, as health reports it.
 	Version string
 	// MaxRequest bounds a request's body, in bytes. It does not bound uploads.
@@ -149,6 +151,13 @@ var routes = []route{
 	{pattern: "GET /v1/nodes", who: forOperators, handle: answers((*server).nodes)},
 	{pattern: "PUT /v1/nodes/{node}", who: forOperators, handle: call((*server).setNode)},
 	{pattern: "DELETE /v1/nodes/{node}", who: forOperators, handle: answers((*server).removeNode)},
+	{pattern: "GET /v1/credentials", who: forOperators, handle: answers((*server).credentials)},
+	{pattern: "PUT /v1/credentials/{name}", who: forOperators,
+		handle: call((*server).putCredential)},
+	{pattern: "GET /v1/credentials/{name}", who: forOperators,
+		handle: answers((*server).credential)},
+	{pattern: "DELETE /v1/credentials/{name}", who: forOperators,
+		handle: answers((*server).removeCredential)},
 	{pattern: "GET /v1/egress/decisions", who: forUsers, handle: (*server).decisions,
 		follows: true},
 	{pattern: "GET /v1/events", who: forUsers, handle: (*server).events, follows: true},

@@ -46,7 +46,7 @@ type exchange struct {
 // directions against openapi.yaml.
 func TestExchangesKeepToTheContract(t *testing.T) {
 	rules, well := readContract(t), newLab(t, nil)
-	for _, exchanges := range [][]exchange{serviceExchanges(t), sandboxExchanges(t), execExchanges(t), detachedExchanges(t), fileExchanges(t), otherExchanges(t), transferExchanges(t), egressExchanges(t), processExchanges(t)} {
+	for _, exchanges := range [][]exchange{serviceExchanges(t), sandboxExchanges(t), execExchanges(t), detachedExchanges(t), fileExchanges(t), otherExchanges(t), transferExchanges(t), egressExchanges(t), processExchanges(t), credentialExchanges(t)} {
 		for _, x := range exchanges {
 			t.Run(x.route+" "+x.name, func(t *testing.T) {
 				if x.lab == nil {

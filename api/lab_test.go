@@ -13,6 +13,7 @@ import (
 	"github.com/daycare-run/sandbox/api/types"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/access"
+	"github.com/daycare-run/sandbox/internal/credential"
 	"github.com/daycare-run/sandbox/internal/errs"
 	"github.com/daycare-run/sandbox/internal/ids"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
@@ -67,10 +68,13 @@ func newLab(t testing.TB, run runFunc, change ...func(*sandboxtest.Options)) *la
 	return &lab{Lab: sandboxtest.NewLab(t, run, change...), stopping: make(chan struct{})}
 }
 
-// ready makes what requests are about, as an earlier one may have removed it: a sandbox of alice's and a process.
+// ready makes what requests are about, as an earlier one may have removed it: a sandbox of alice's, a process and a credential.
 func (l *lab) ready(id string) {
 	l.T.Helper()
 	l.Register(id)
+	if _, _, err := l.Credentials.Put(credential.Credential{Name: "github", Hosts: []string{"api.example.org"}, Place: credential.Place{Query: "key"}}, "a value"); err != nil {
+		l.T.Fatal(err)
+	}
 	processes, err := l.Processes(id)
 	for _, p := range processes {
 		if p.Name != "" { // another request may give that name
@@ -87,7 +91,7 @@ func (l *lab) ready(id string) {
 }
 
 func (l *lab) config() Config {
-	return Config{Authenticator: anyone, Nodes: l.nodes, Doctor: look, Version: "v1.2.3", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Stopping: l.stopping, Log: zerolog.Nop()}
+	return Config{Authenticator: anyone, Nodes: l.nodes, Credentials: l.Credentials, Doctor: look, Version: "v1.2.3", MaxRequest: testMaxRequest, MaxOutput: testMaxOutput, Stopping: l.stopping, Log: zerolog.Nop()}
 }
 
 func (l *lab) handler() http.Handler { return New(l.Service, l.config()) }

@@ -13,6 +13,7 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"golang.org/x/net/idna"
 
+	"github.com/daycare-run/sandbox/internal/credential"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/ids"
 )
@@ -111,6 +112,10 @@ var decisionParameters = []struct {
 		return err
 	}},
 	{"via", func(q *decisionQuery, name, value string) (err error) {
+		if of, is := strings.CutPrefix(value, string(decisions.Credential(""))); is && credential.CheckName(of) == nil {
+			q.filter.Via = decisions.Via(value)
+			return nil
+		}
 		q.filter.Via, err = oneOf(name, value, vias)
 		return err
 	}},

@@ -58,7 +58,7 @@ func (s *surface) ask(t testing.TB, what string, r route, req *http.Request) (st
 	t.Helper()
 	out := httptest.NewRecorder()
 	s.handler.ServeHTTP(out, req)
-	if _, err := s.Get("agent-7"); err != nil || strings.Contains(r.pattern, "/processes") { // an earlier request may have removed either
+	if _, err := s.Get("agent-7"); err != nil || strings.Contains(r.pattern, "/processes") || strings.Contains(r.pattern, "/credentials") { // an earlier request may have removed any
 		s.T = t
 		s.ready("agent-7")
 	}
@@ -90,7 +90,7 @@ func (s *surface) ask(t testing.TB, what string, r route, req *http.Request) (st
 // example is the contract's own example of a request, as the handler gets it.
 func (s *surface) example(t testing.TB, r route) *http.Request {
 	t.Helper()
-	req := s.contract.example(t, r, "http://sandboxd", map[string]string{"id": "agent-7", "processId": s.process})
+	req := s.contract.example(t, r, "http://sandboxd", map[string]string{"id": "agent-7", "processId": s.process, "name": "github"})
 	req.RequestURI = req.URL.RequestURI()
 	return req
 }
@@ -195,7 +195,7 @@ func (s *surface) mangleParameter(t *testing.T, r route, in, name string) {
 	if in == "path" {
 		for _, value := range badIDs {
 			_, path, _ := strings.Cut(r.pattern, " ")
-			parsed, err := url.Parse("http://sandboxd" + strings.NewReplacer("{"+name+"}", value, "{id}", "agent-7", "{processId}", s.process).Replace(path))
+			parsed, err := url.Parse("http://sandboxd" + strings.NewReplacer("{"+name+"}", value, "{id}", "agent-7", "{processId}", s.process, "{name}", "github").Replace(path))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -229,7 +229,7 @@ func FuzzRequests(f *testing.F) {
 	f.Fuzz(func(t *testing.T, at uint8, id, processID, query, kind string, body []byte) {
 		r := routes[int(at)%len(routes)]
 		method, path, _ := strings.Cut(r.pattern, " ")
-		path = strings.NewReplacer("{id}", id, "{processId}", processID).Replace(path)
+		path = strings.NewReplacer("{id}", id, "{processId}", processID, "{name}", id).Replace(path)
 		req, err := http.NewRequestWithContext(t.Context(), method, "http://sandboxd/", bytes.NewReader(body))
 		if err != nil {
 			t.Fatal(err)

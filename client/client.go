@@ -135,6 +135,28 @@ func (c *Client) RemoveNode(ctx context.Context, node string) error {
 	return c.call(ctx, http.MethodDelete, "/v1/nodes/"+url.PathEscape(node), nil, nil)
 }
 
+// PutCredential registers a credential or changes it. Without a value it keeps the one there is.
+func (c *Client) PutCredential(ctx context.Context, name string,
+	p types.PutCredential) (types.Credential, error) {
+	return ask[types.Credential](ctx, c, http.MethodPut, credentialPath(name), p)
+}
+
+// Credential returns a credential, without its value.
+func (c *Client) Credential(ctx context.Context, name string) (types.Credential, error) {
+	return ask[types.Credential](ctx, c, http.MethodGet, credentialPath(name), nil)
+}
+
+// Credentials lists the credentials by name, without their values.
+func (c *Client) Credentials(ctx context.Context) ([]types.Credential, error) {
+	list, err := ask[types.CredentialList](ctx, c, http.MethodGet, "/v1/credentials", nil)
+	return list.Credentials, err
+}
+
+// RemoveCredential removes a credential.
+func (c *Client) RemoveCredential(ctx context.Context, name string) error {
+	return c.call(ctx, http.MethodDelete, credentialPath(name), nil, nil)
+}
+
 // Health returns the service's state.
 func (c *Client) Health(ctx context.Context) (types.Health, error) {
 	return ask[types.Health](ctx, c, http.MethodGet, "/v1/health", nil)
@@ -161,6 +183,8 @@ func Decode(text string, encoding types.Encoding) ([]byte, error) {
 }
 
 func sandboxPath(id string) string { return "/v1/sandboxes/" + url.PathEscape(id) }
+
+func credentialPath(name string) string { return "/v1/credentials/" + url.PathEscape(name) }
 
 // ask is call with a typed answer.
 func ask[Answer any](ctx context.Context, c *Client, method, path string,

@@ -40,7 +40,7 @@ type lab struct {
 func (l *lab) dial(t *testing.T) *client.Client {
 	t.Helper()
 	return dialHandler(t, api.New(l.Service, api.Config{
-		Authenticator: anyone, Version: "v1.2.3", MaxRequest: 4 << 20, MaxOutput: 1 << 20, Stopping: l.stopping, Log: zerolog.Nop(),
+		Authenticator: anyone, Credentials: l.Credentials, Version: "v1.2.3", MaxRequest: 4 << 20, MaxOutput: 1 << 20, Stopping: l.stopping, Log: zerolog.Nop(),
 	}))
 }
 
@@ -93,6 +93,28 @@ func TestPlainCalls(t *testing.T) {
 		t.Errorf("%+v %+v", containers, health)
 	}
 	if left, err := c.List(ctx); err != nil || len(left) > 0 {
+		t.Errorf("%+v %v", left, err)
+	}
+}
+
+func TestCredentials(t *testing.T) {
+	l := newLab(t, nil)
+	c, ctx, value := l.dial(t), t.Context(), "a value"
+	terms := types.CredentialTerms{Hosts: []string{"api.example.org"}, CredentialPlace: types.CredentialPlace{Query: "key"}, Methods: []string{"GET"}}
+	put, putErr := c.PutCredential(ctx, "search", types.PutCredential{CredentialTerms: terms, Value: &value})
+	terms.Methods = nil
+	kept, keptErr := c.PutCredential(ctx, "search", types.PutCredential{CredentialTerms: terms})
+	got, getErr := c.Credential(ctx, "search")
+	list, listErr := c.Credentials(ctx)
+	sealed, valueErr := l.ValueOf("search")
+	if err := errors.Join(putErr, keptErr, getErr, listErr, valueErr, c.RemoveCredential(ctx, "search")); err != nil {
+		t.Fatal(err)
+	}
+	want := types.Credential{Name: "search", CredentialTerms: terms, Placeholder: put.Placeholder, CreatedAt: put.CreatedAt, UpdatedAt: kept.UpdatedAt}
+	if diff := cmp.Diff([]types.Credential{want, want, want}, append(list, kept, got)); diff != "" || len(put.Methods) != 1 || sealed != value {
+		t.Errorf("%+v %q; want (-), got (+):\n%s", put, sealed, diff)
+	}
+	if left, err := c.Credentials(ctx); err != nil || len(left) > 0 {
 		t.Errorf("%+v %v", left, err)
 	}
 }

@@ -74,7 +74,7 @@ with --follow as one object on each line.`,
 		"decisions about this container, by its name in \"sandbox ps\"")
 	flags.StringVar(&f.verdict, "verdict", "",
 		"decisions with this verdict: allowed, denied, failed, limited or malformed")
-	flags.StringVar(&f.via, "via", "", "decisions about dns, tls, http, tcp or udp")
+	flags.StringVar(&f.via, "via", "", "decisions about dns, tls, http, tcp or udp, or about credential:NAME")
 	flags.StringVar(&f.query.Name, "name", "", "decisions about this name and all names below it")
 	flags.StringVar(&f.since, "since", "",
 		"decisions since a duration ago, such as 10m, or since a time, such as 2026-01-02T15:04:05Z")

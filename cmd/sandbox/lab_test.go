@@ -82,7 +82,7 @@ func newLabWith(t *testing.T, run sandboxtest.RunFunc, change func(*sandboxtest.
 
 // handler is the API, which keeps what it is asked.
 func (l *lab) handler() http.Handler {
-	next := api.New(l.Service, api.Config{Authenticator: anyone, Nodes: &l.nodes, Version: "v1", MaxRequest: 16 << 20, MaxOutput: 1 << 20, Stopping: l.stopping, Log: zerolog.Nop()})
+	next := api.New(l.Service, api.Config{Authenticator: anyone, Nodes: &l.nodes, Credentials: l.Credentials, Version: "v1", MaxRequest: 16 << 20, MaxOutput: 1 << 20, Stopping: l.stopping, Log: zerolog.Nop()})
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Header.Get("Content-Type") == "application/json" {
 			body, err := io.ReadAll(req.Body)

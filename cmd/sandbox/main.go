@@ -6,8 +6,9 @@
 // tty.go; process.go and the files whose names begin with process handle durable processes. wrap.go
 // runs a command under a settings file, mcp.go serves a sandbox to an agent, and doctor.go runs
 // sandboxd's doctor. read.go, ls.go, cp.go and files.go handle files, user.go removes users,
-// explain.go shows what a call would get, warm.go makes its container in advance, and egress.go
-// with decisions.go shows what calls tried to reach.
+// credential.go and credentialset.go handle credentials, explain.go shows what a call would get,
+// warm.go makes its container in advance, and egress.go with decisions.go shows what calls tried to
+// reach.
 package main
 
 import (

@@ -89,9 +89,9 @@ $SANDBOX_CA_FILE, $SANDBOX_CERT_FILE and $SANDBOX_KEY_FILE.`,
 	root.AddCommand(execCommand(a), attachCommand(a), explainCommand(a), warmCommand(a),
 		readCommand(a), writeCommand(a), lsCommand(a), cpCommand(a), rmCommand(a), mvCommand(a),
 		mkdirCommand(a), statCommand(a), psCommand(a), nodeCommand(a), pauseCommand(a),
-		resumeCommand(a), userCommand(a), processCommand(a), egressCommand(a), eventsCommand(a),
-		consoleCommand(a), mcpCommand(a), healthCommand(a), doctorCommand(a), templateCommand(),
-		versionCommand(a), man.Command("1", "Sandbox commands"))
+		resumeCommand(a), userCommand(a), processCommand(a), credentialCommand(a), egressCommand(a),
+		eventsCommand(a), consoleCommand(a), mcpCommand(a), healthCommand(a), doctorCommand(a),
+		templateCommand(), versionCommand(a), man.Command("1", "Sandbox commands"))
 	return usage.Explain(root)
 }
 

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 
 	"github.com/moby/term"
@@ -61,6 +63,42 @@ func sitDown(ctx context.Context, file *os.File,
 		cancel()
 		_ = term.RestoreTerminal(file.Fd(), before)
 	}), nil
+}
+
+// maxTyped is how many bytes of a line a terminal passes on; the kernel drops the rest.
+const maxTyped = 4095
+
+// typedValue asks a person for a value at a terminal, which does not show what is typed.
+func typedValue(ctx context.Context, file *os.File, prompt string,
+	to io.Writer) (*string, error) {
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	defer stop() // after the terminal is restored
+	before, err := term.SaveState(file.Fd())
+	if err == nil {
+		err = term.DisableEcho(file.Fd(), before)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot set up the terminal: %w", err)
+	}
+	defer func() { _ = term.RestoreTerminal(file.Fd(), before) }()
+	fmt.Fprint(to, prompt)
+	defer fmt.Fprintln(to) // in place of the one that was not shown
+	came := make(chan string, 1)
+	go func() { // which a signal leaves reading, until the program ends
+		line, _ := bufio.NewReader(lines{file}).ReadString('\n')
+		came <- line
+	}()
+	select {
+	case line := <-came:
+		if len(line) > maxTyped { // with its end
+			return nil, fmt.Errorf(
+				"a terminal passes on %d bytes of a line, and the value may be longer: pass it on stdin or with --value-file",
+				maxTyped)
+		}
+		return readValue(strings.NewReader(line))
+	case <-ctx.Done():
+		return nil, exitCode(128 + int(unix.SIGINT))
+	}
 }
 
 // printAsIs keeps a terminal from changing what is printed.

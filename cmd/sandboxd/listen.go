@@ -40,9 +40,9 @@ func (d *daemon) answer(ctx context.Context, cfg config.Config) error {
 		router api.Router) http.Handler {
 		return running.counting(api.New(d.service, api.Config{
 			Authenticator: authenticate, Tokens: d.tokens, Router: router, Nodes: nodes,
-			Warnings: warnings, Version: version.String(), MaxRequest: cfg.Exec.MaxRequestBytes,
-			MaxOutput: cfg.Exec.MaxOutputBytes, Stopping: ctx.Done(), Metrics: metrics,
-			Doctor: doctorOf(d), Log: d.log,
+			Credentials: d.credentials, Warnings: warnings, Version: version.String(),
+			MaxRequest: cfg.Exec.MaxRequestBytes, MaxOutput: cfg.Exec.MaxOutputBytes,
+			Stopping: ctx.Done(), Metrics: metrics, Doctor: doctorOf(d), Log: d.log,
 			LogCalls: func() bool { return d.cfg.Load().Log.Access },
 		}))
 	}

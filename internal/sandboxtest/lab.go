@@ -7,11 +7,15 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/rs/zerolog"
+
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
+	"github.com/daycare-run/sandbox/internal/credential"
 	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/files"
 	"github.com/daycare-run/sandbox/internal/sandbox"
+	"github.com/daycare-run/sandbox/internal/vault"
 	"github.com/daycare-run/sandbox/internal/waittest"
 	"github.com/daycare-run/sandbox/internal/warm"
 	"github.com/daycare-run/sandbox/internal/workload/process"
@@ -26,6 +30,17 @@ type Lab struct {
 	// Dir is that of Options.
 	Dir    string
 	Runner *Runner
+	// Credentials are those that operators register.
+	Credentials *credential.Store
+}
+
+// ValueOf returns the value of the credential of a name.
+func (l *Lab) ValueOf(name string) (string, error) {
+	c, err := l.Credentials.Get(name)
+	if err != nil {
+		return "", err
+	}
+	return l.Credentials.Value(c)
 }
 
 // RunFunc is what commands do in a container.
@@ -52,6 +67,12 @@ func NewLab(t testing.TB, run RunFunc, change ...func(*Options)) *Lab {
 		c(&o)
 	}
 	l.Service = New(t, o)
+	key := vault.New(filepath.Join(o.Dir, "credentials.key"))
+	var err error
+	if l.Credentials, err = credential.Open(filepath.Join(o.Dir, "credentials"), key,
+		zerolog.Nop()); err != nil {
+		t.Fatal(err)
+	}
 	l.Register("a")
 	l.Register("agent-7")
 	return l

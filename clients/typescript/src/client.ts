@@ -1,9 +1,13 @@
+import { split } from "./command.js";
 import { follow } from "./processes.js";
 import { query, segment } from "./query.js";
 import { Transport, type CallOptions, type TransportOptions } from "./transport.js";
-import type { AllProcesses, Container, ContainerList, Decision, DecisionEvent, DecisionList, Health, Process, Registered, RemovedUser, Schemas } from "./types.js";
+import type { AllProcesses, Container, ContainerList, Credential, Decision, DecisionEvent, DecisionList, Health, Process, Registered, RemovedUser, Schemas } from "./types.js";
 
 export type ClientOptions = TransportOptions;
+
+/** What a credential is for, and its value, which is in no answer. */
+export type CredentialArgs = Schemas["PutCredential"] & { name: string } & CallOptions;
 
 /** Which decisions to return; without any of these, the latest 100 of all. */
 export interface DecisionArgs extends CallOptions {
@@ -73,6 +77,29 @@ export class Client {
         return await this.transport.json<RemovedUser>({ method: "DELETE", path }, options);
     }
 
+    /** Registers a credential, or replaces it; a value that is left out stays. Credentials are for callers who act for everyone. */
+    async putCredential(args: CredentialArgs): Promise<Credential> {
+        const { options, body } = split(args);
+        const { name, ...terms } = body;
+        return await this.transport.json<Credential>({ method: "PUT", path: credentialPath(name), body: terms }, options);
+    }
+
+    /** A credential without its value. */
+    async credential(name: string, options: CallOptions = {}): Promise<Credential> {
+        return await this.transport.json<Credential>({ method: "GET", path: credentialPath(name) }, options);
+    }
+
+    /** The credentials, by name. */
+    async credentials(options: CallOptions = {}): Promise<Credential[]> {
+        const list = await this.transport.json<Schemas["CredentialList"]>({ method: "GET", path: "/v1/credentials" }, options);
+        return list.credentials;
+    }
+
+    /** Removes a credential. Requests get its value no more, also those of commands that run. */
+    async removeCredential(name: string, options: CallOptions = {}): Promise<void> {
+        await this.transport.json({ method: "DELETE", path: credentialPath(name) }, options);
+    }
+
     /** What calls tried to reach over the network, and what was decided, oldest first. */
     async decisions(args: DecisionArgs = {}): Promise<Decision[]> {
         return (await this.allDecisions(args)).decisions;
@@ -103,4 +130,8 @@ export class Client {
 
 function decisionsPath({ signal: _, retry: __, ...filter }: DecisionArgs, follow?: true): string {
     return "/v1/egress/decisions" + query({ ...filter, follow });
+}
+
+function credentialPath(name: string): string {
+    return "/v1/credentials/" + segment("name", name);
 }

@@ -181,6 +181,67 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/credentials": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * The credentials, by name
+         * @description For callers who act for everyone. In a cluster each host has credentials of its own.
+         */
+        get: operations["listCredentials"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/credentials/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description The credential's name, chosen by the operator.
+                 * @example github
+                 */
+                name: components["parameters"]["CredentialName"];
+            };
+            cookie?: never;
+        };
+        /**
+         * Get a credential, without its value
+         * @description For callers who act for everyone.
+         */
+        get: operations["getCredential"];
+        /**
+         * Register a credential, or change it
+         * @description The service puts the `value` into HTTPS requests to the `hosts`, of containers whose call asked for the
+         *     credential with `@secret:NAME`, and of no others. Inside there is only the `placeholder`, which is worth
+         *     nothing elsewhere. The value is sealed on disk, and no call returns it.
+         *
+         *     This replaces all terms: what is left out becomes the default. The `value` alone stays, if it is left out and
+         *     does not go to further hosts or into another place. A change counts from the next request on, also for calls that
+         *     run. For callers who act for everyone.
+         */
+        put: operations["putCredential"];
+        post?: never;
+        /**
+         * Remove a credential
+         * @description Requests get the value no more, also those of calls that run. Sandboxes may still hold the name, and calls that
+         *     ask for it are refused. For callers who act for everyone.
+         */
+        delete: operations["removeCredential"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/processes": {
         parameters: {
             query?: never;
@@ -2496,6 +2557,69 @@ export interface components {
         NodeChange: {
             draining: boolean;
         };
+        /** @description 1 to 64 lower-case letters, digits and `-`, beginning and ending with a letter or digit. */
+        CredentialName: string;
+        /**
+         * @description What a credential is for, and how its value is put in: by exactly one of `header` with `template`, `basic` and
+         *     `query`.
+         */
+        PutCredential: {
+            /**
+             * @description The names whose HTTPS requests get the value: `api.example.com`, or `*.example.com` for all names below it.
+             *     Addresses, ports and a wildcard over a public suffix are `invalid`.
+             */
+            hosts: string[];
+            /**
+             * @description The header that has the value, whatever the command sends as that header. Headers that are about the
+             *     connection or the message, such as `Connection`, `Host` and `Content-Length`, are `invalid`.
+             */
+            header?: string;
+            /** @description What the header is set to. `{secret}` is in it once and stands for the value: `Bearer {secret}`. */
+            template?: string;
+            /** @description The user name of Basic authentication. The value is the password. */
+            basic?: string;
+            /** @description The query parameter that has the value. */
+            query?: string;
+            /** @description The methods of the requests that get the value; absent for all. `GET` stands for `HEAD`, too. */
+            methods?: string[];
+            /**
+             * @description Prefixes of the paths of the requests that get the value; absent for all. `/repos/a` stands for that path
+             *     and all below it, and not for `/repos/ab`. A path that servers may read in different ways, such as one with
+             *     `..` or `%2F`, gets nothing.
+             */
+            paths?: string[];
+            /** @description The users who may have the credential; absent for all. */
+            users?: components["schemas"]["UserID"][];
+            /** @description The variable that has the placeholder inside; absent or empty for none. */
+            env?: string;
+            /**
+             * @description The secret: at most 16384 bytes, without control characters. Absent to keep the one that there is; a new
+             *     credential needs one, and so does one with further hosts or another place.
+             */
+            value?: string;
+        } & (unknown | unknown | unknown);
+        /** @description A credential, without its value. Its other keys are those of PutCredential. */
+        Credential: {
+            name: components["schemas"]["CredentialName"];
+            hosts: string[];
+            header?: string;
+            template?: string;
+            basic?: string;
+            query?: string;
+            methods?: string[];
+            paths?: string[];
+            users?: components["schemas"]["UserID"][];
+            env?: string;
+            /** @description What commands have in place of the value. It stays the same when the credential is changed. */
+            placeholder: string;
+            /** Format: date-time */
+            createdAt: string;
+            /** Format: date-time */
+            updatedAt: string;
+        };
+        CredentialList: {
+            credentials: components["schemas"]["Credential"][];
+        };
         Health: {
             /**
              * @description `degraded` when commands cannot run now; `problem` then says why.
@@ -2614,7 +2738,7 @@ export interface components {
                 };
             };
         };
-        /** @description There is no such sandbox, process or file. */
+        /** @description There is no such sandbox, process, credential or file. */
         NotFound: {
             headers: {
                 [name: string]: unknown;
@@ -2757,6 +2881,11 @@ export interface components {
          * @example x-3kq7vbl2m5x4tawzr6yj2ce4nq
          */
         ExecID: string;
+        /**
+         * @description The credential's name, chosen by the operator.
+         * @example github
+         */
+        CredentialName: components["schemas"]["CredentialName"];
         /**
          * @description The process's `id`. An unknown one is `notFound`.
          * @example p-k3v7q2m5x4ta
@@ -3018,6 +3147,137 @@ export interface operations {
             409: components["responses"]["Conflict"];
             429: components["responses"]["Busy"];
             503: components["responses"]["Unavailable"];
+        };
+    };
+    listCredentials: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The credentials, without their values. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CredentialList"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Denied"];
+            429: components["responses"]["Busy"];
+        };
+    };
+    getCredential: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description The credential's name, chosen by the operator.
+                 * @example github
+                 */
+                name: components["parameters"]["CredentialName"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The credential. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Credential"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Denied"];
+            404: components["responses"]["NotFound"];
+            429: components["responses"]["Busy"];
+        };
+    };
+    putCredential: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description The credential's name, chosen by the operator.
+                 * @example github
+                 */
+                name: components["parameters"]["CredentialName"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PutCredential"];
+            };
+        };
+        responses: {
+            /** @description Changed. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Credential"];
+                };
+            };
+            /** @description Registered. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Credential"];
+                };
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Denied"];
+            409: components["responses"]["Conflict"];
+            413: components["responses"]["TooLarge"];
+            429: components["responses"]["Busy"];
+            502: components["responses"]["Engine"];
+        };
+    };
+    removeCredential: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description The credential's name, chosen by the operator.
+                 * @example github
+                 */
+                name: components["parameters"]["CredentialName"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Removed. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Invalid"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Denied"];
+            404: components["responses"]["NotFound"];
+            429: components["responses"]["Busy"];
+            502: components["responses"]["Engine"];
         };
     };
     listAllProcesses: {

@@ -1,6 +1,6 @@
 // Client of daycare-sandbox: what a caller uses in place of its own Sandbox class.
 
-export { Client, type ClientOptions, type DecisionArgs } from "./client.js";
+export { Client, type ClientOptions, type CredentialArgs, type DecisionArgs } from "./client.js";
 export { Sandbox } from "./sandbox.js";
 export type { ExecIdArgs, ExplainArgs, LookArgs, MkdirArgs, MoveArgs, OpenArgs, PathArgs, RemoveArgs } from "./sandbox.js";
 export { Attached, type AttachArgs, type ReattachArgs } from "./attach.js";

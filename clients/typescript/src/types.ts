@@ -14,6 +14,9 @@ export type Mount = Schemas["Mount"];
 /** What removeUser has removed. */
 export type RemovedUser = Schemas["RemovedUser"];
 
+/** A credential without its value. */
+export type Credential = Schemas["Credential"];
+
 export type Health = Schemas["Health"];
 export type Container = Schemas["Container"];
 export type Explanation = Schemas["Explanation"];

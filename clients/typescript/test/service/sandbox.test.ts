@@ -59,6 +59,22 @@ test("a user is removed, with the home where asked", async (t) => {
     assert.equal(await kindOf(client.removeUser("ts-removed", { home: true })), "notFound");
 });
 
+test("a credential is registered, changed and removed, and no answer has its value", async (t) => {
+    const client = connect(t);
+    const terms = { name: "ts-credential", hosts: ["api.example.org"], header: "Authorization", template: "Bearer {secret}" };
+    const first = await client.putCredential({ ...terms, value: "ts-value" });
+    assert.deepEqual([first.name, first.hosts, first.header, first.template], [terms.name, terms.hosts, terms.header, terms.template]);
+    assert.match(first.placeholder, /^daycare-secret-[0-9a-f]{32}$/);
+    const changed = await client.putCredential({ ...terms, users: ["alice"] });
+    assert.deepEqual([changed.placeholder, changed.createdAt, changed.users], [first.placeholder, first.createdAt, ["alice"]]);
+    assert.deepEqual(await client.credential(terms.name), changed);
+    assert.deepEqual((await client.credentials()).filter((c) => c.name === terms.name), [changed]);
+    assert.equal(JSON.stringify([first, changed]).includes("ts-value"), false);
+    await client.removeCredential(terms.name);
+    assert.equal(await kindOf(client.credential(terms.name)), "notFound");
+    assert.equal(await kindOf(client.putCredential(terms)), "invalid");
+});
+
 test("a sandbox is registered once, found again, and forgotten", async (t) => {
     const client = connect(t);
     const args = { id: "ts-registered", userId: "ts-registered", permissions: { workingDir: "project", network: true } };
