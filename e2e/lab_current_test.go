@@ -113,14 +113,18 @@ func loopbackUp() error {
 	return netlink.LinkSetUp(lo)
 }
 
-// clientScenarios run under gVisor alone: a client of ours or of E2B's meets no runtime that TestStockClients does not meet, too.
-var clientScenarios = []string{"TestADayOfAnAgent", "TestEveryDoorTellsTheSame", "TestTypeScript", "TestStockClientsMeetARestart", "TestStockClientsSandboxesFromThePool"}
+// onceScenarios run under gVisor alone. A client of ours or of E2B's meets no runtime that TestStockClients does not meet, too, and
+// what programs trust, and what is put into their requests, is no matter of the runtime.
+var onceScenarios = []string{
+	"TestADayOfAnAgent", "TestEveryDoorTellsTheSame", "TestTypeScript", "TestStockClientsMeetARestart", "TestStockClientsSandboxesFromThePool",
+	"TestCertificatesOfTheHouse", "TestCredentials",
+}
 
 // each runs a scenario once for each runtime, in parallel: under gVisor in the other place, if it is a main scenario.
 func each(t *testing.T, scenario func(t *testing.T, p *place, runtime string)) {
 	beside(t)
 	for _, runtime := range runtimes {
-		if runtime == "runc" && slices.Contains(clientScenarios, topOf(t)) {
+		if runtime == "runc" && slices.Contains(onceScenarios, topOf(t)) {
 			continue
 		}
 		if runtime == "runsc" && slices.Contains(mainScenarios, topOf(t)) {
@@ -326,7 +330,7 @@ func TestMainScenariosAreThere(t *testing.T) {
 		}
 		all.Write(text)
 	}
-	for _, name := range slices.Concat(mainScenarios, clientScenarios, slices.Collect(maps.Keys(alone))) {
+	for _, name := range slices.Concat(mainScenarios, onceScenarios, slices.Collect(maps.Keys(alone))) {
 		if !strings.Contains(all.String(), "\nfunc "+name+"(t *testing.T) {") {
 			t.Errorf("there is no %s", name)
 		}
