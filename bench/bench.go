@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -34,22 +35,23 @@ type findings struct {
 
 // runtimeFindings are the measurements of one runtime.
 type runtimeFindings struct {
-	runtime   string
-	warm      warm
-	session   session
-	resting   resting
-	cold      cold
-	creation  creation
-	crowd     crowd
-	together  together
-	streams   []stream
-	memory    memory
-	grants    grants
-	work      worked
-	network   networked
-	guard     guarded
-	processes durable
-	e2b       foreign
+	runtime     string
+	warm        warm
+	session     session
+	resting     resting
+	cold        cold
+	creation    creation
+	crowd       crowd
+	together    together
+	streams     []stream
+	memory      memory
+	grants      grants
+	work        worked
+	network     networked
+	guard       guarded
+	credentials keyed
+	processes   durable
+	e2b         foreign
 }
 
 // errLeft marks an error after which something is left behind.
@@ -126,6 +128,9 @@ func newLab(ctx context.Context, cfg settings, progress io.Writer) (_ *lab, err 
 		l.say("making a test internet")
 		if l.world, err = newWorld(ctx); err != nil {
 			return nil, err
+		}
+		if err := os.WriteFile(filepath.Join(l.dir, caFile), l.world.CA(), 0o600); err != nil {
+			return nil, errors.Join(err, l.world.Close())
 		}
 	}
 	return l, nil

@@ -5,7 +5,7 @@ import sys
 import time
 
 addr, name, ca, before, count = sys.argv[1:]
-context = ssl.create_default_context(cafile=ca)
+context = ssl.create_default_context(cafile=ca or None)
 
 for i in range(int(before) + int(count)):
     begun = time.perf_counter_ns()

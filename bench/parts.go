@@ -38,6 +38,7 @@ var parts = []part{
 	{name: "network", show: networkSection, root: true, internet: true},
 	{name: "dns", show: dnsSection, root: true, internet: true, programs: []string{"dnsperf", "dnsmasq"}},
 	{name: "guard", show: guardSection, root: true, internet: true, programs: []string{"ip", "haproxy"}},
+	{name: "credentials", show: credentialsSection, root: true, internet: true, programs: []string{"ip", "mitmdump"}},
 	{name: "processes", show: processesSection},
 	{name: "e2b", show: e2bSection, root: true},
 }

@@ -32,7 +32,7 @@ func (l *lab) startPeer(ctx context.Context, name string, addr netip.AddrPort, a
 	if err := p.process.Start(); err != nil {
 		return nil, fmt.Errorf("cannot start %s: %w", name, err)
 	}
-	for range 100 {
+	for range 500 {
 		if conn, err := net.Dial("tcp", addr.String()); err == nil {
 			return p, conn.Close()
 		}

@@ -89,6 +89,7 @@ func (l *lab) runtimeSteps(ctx context.Context, found *runtimeFindings) []step {
 		in("rest", nil, func(s *service) error { return s.measureResting(ctx, &found.resting.waiting) }, "rest"),
 		in("rest-alone", aloneSettings, func(s *service) error { return s.measureAgentAlone(ctx, &found.resting) }, "rest"),
 		in("outside", l.worldSettings(), func(s *service) error { return s.measureOutside(ctx, found) }, "network", "guard"),
+		in("credentials", l.credentialSettings(), func(s *service) (err error) { found.credentials, err = s.measureCredentials(ctx); return }, "credentials"),
 		in("processes", nil, func(s *service) (err error) { found.processes, err = s.measureStarts(ctx); return }, "processes"),
 		{found.runtime + ": e2b", []string{"e2b"}, func() (err error) { found.e2b, err = l.measureE2B(ctx, found.runtime); return }},
 		in("create-pool", poolSettings, func(s *service) error { return s.measurePooled(ctx, &found.creation) }, "create"),

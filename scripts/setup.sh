@@ -471,14 +471,15 @@ setup_etcd() {
 
 setup_bench_programs() {
 	step "Programs of the benchmarks"
-	if command -v dnsperf >/dev/null && command -v dnsmasq >/dev/null && command -v haproxy >/dev/null && command -v rg >/dev/null && command -v sqlite3 >/dev/null; then
-		say "already there: dnsperf, dnsmasq, haproxy, ripgrep, sqlite3"
+	if command -v dnsperf >/dev/null && command -v dnsmasq >/dev/null && command -v haproxy >/dev/null && command -v rg >/dev/null && command -v sqlite3 >/dev/null &&
+		command -v mitmdump >/dev/null; then
+		say "already there: dnsperf, dnsmasq, haproxy, mitmproxy, ripgrep, sqlite3"
 		return
 	fi
 	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-		die "the benchmarks use dnsperf, dnsmasq, haproxy, ripgrep and sqlite3: install them, and run it again"
+		die "the benchmarks use dnsperf, dnsmasq, haproxy, mitmproxy, ripgrep and sqlite3: install them, and run it again"
 	fi
-	apt_install dnsperf dnsmasq-base haproxy iproute2 ripgrep sqlite3
+	apt_install dnsperf dnsmasq-base haproxy iproute2 mitmproxy ripgrep sqlite3
 }
 
 require_go
