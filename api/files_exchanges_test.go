@@ -11,7 +11,12 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
+	"github.com/daycare-run/sandbox/images"
+	"github.com/daycare-run/sandbox/internal/credential"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/plan"
+	"github.com/daycare-run/sandbox/internal/plantest"
+	"github.com/daycare-run/sandbox/internal/sandbox"
 	"github.com/daycare-run/sandbox/internal/sandboxtest"
 )
 
@@ -82,6 +87,40 @@ func fullTmp(t *testing.T) *lab {
 	})
 }
 
+// withCredentials is a lab with the sandbox "keys", which holds two credentials, and one that is not
+// registered.
+func withCredentials(t *testing.T) *lab {
+	files := images.NewOverrides(t.TempDir(), images.Original{})
+	l := newLab(t, nil, func(o *sandboxtest.Options) {
+		o.Platform = func(p *plan.PlatformConfig) {
+			p.Overrides = func(context.Context, string) (*images.Overrides, error) { return files, nil }
+		}
+		o.Plan = func(cfg *plan.Config) {
+			header := credential.Place{Header: "Authorization", Template: "Bearer {secret}"}
+			plantest.AddCredentials(t, cfg,
+				credential.Credential{Name: "github", Hosts: []string{"api.github.com"}, Place: header, Env: "GITHUB_TOKEN"},
+				credential.Credential{Name: "npm", Hosts: []string{"registry.npmjs.org"}, Place: header})
+		}
+	})
+	if _, _, err := l.Put("keys", sandbox.Registration{UserID: "alice", Network: true, Secrets: []string{"github", "npm", "gone"}}); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// A call's credentials are explained with the hosts that they are for, or with why they are not put in.
+func TestExplanationsHaveCredentials(t *testing.T) {
+	l := withCredentials(t)
+	for asks, want := range map[string]string{
+		`"permissions":["@secret:npm","@network","@secret:github"],"allowedDomains":["api.github.com"]`: `"secrets":[{"name":"github","hosts":["api.github.com"],"env":"GITHUB_TOKEN"},{"name":"npm","hosts":["registry.npmjs.org"]}],"fingerprint"`,
+		`"permissions":["@secret:github"]`: `"secrets":[{"name":"github","unused":"the call has no network"}],"fingerprint"`,
+	} {
+		if text := l.answered(exchange{route: "POST /v1/sandboxes/keys/explain", body: "{" + asks + "}"}); !strings.Contains(text, want) {
+			t.Errorf("%s: %s", asks, text)
+		}
+	}
+}
+
 // otherExchanges are those of every call on files and of explain that has nothing of its own, and the
 // faults that all share.
 func otherExchanges(t *testing.T) []exchange {
@@ -92,6 +131,12 @@ func otherExchanges(t *testing.T) []exchange {
 	stopping, broken := away(classed(cerrdefs.ErrUnavailable)), away(context.DeadlineExceeded)
 	exchanges := []exchange{
 		{name: "nothing", route: "POST " + box + "/explain", body: `{}`, lab: l, status: 200},
+		{name: "credentials", route: "POST /v1/sandboxes/keys/explain", lab: withCredentials(t), status: 200,
+			body: `{"permissions":["@secret:github","@network","@secret:npm"],"allowedDomains":["api.github.com"]}`},
+		{name: "credentials of no use", route: "POST /v1/sandboxes/keys/explain", body: `{"permissions":["@secret:github"]}`, lab: withCredentials(t), status: 200},
+		{name: "a credential that is not registered", route: "POST /v1/sandboxes/keys/explain", body: `{"permissions":["@secret:gone"]}`, lab: withCredentials(t), status: 409},
+		{name: "a credential that is not held", route: "POST /v1/sandboxes/keys/explain", body: `{"permissions":["@secret:other"]}`, lab: withCredentials(t), status: 403},
+		{name: "no name of a credential", route: "POST " + box + "/explain", body: `{"permissions":["@secret:*"]}`, lab: l, status: 400, breaks: true},
 		{name: "a mount point", route: "POST " + box + "/list", body: `{"path":"~"}`, lab: withMount(t), status: 200},
 	}
 	// The bodies are %s of a path, in this order: one that is there, denied, not there, and in /tmp.

@@ -92,7 +92,10 @@ func (p *Planner) Decide(c *Call) (Decided, error) {
 	if err != nil {
 		return Decided{}, err
 	}
-	d.Egress, err = c.egress(d.Decision.Network)
+	if d.Egress, err = c.egress(d.Decision.Network); err != nil {
+		return Decided{}, err
+	}
+	d.Credentials, err = c.credentials(d.Decision.Secrets)
 	return d, err
 }
 
@@ -107,9 +110,6 @@ func (p *Planner) DecideView(c *Call) (d Decided, err error) {
 	d.Decision, err = c.Subject.Decide(d.Grants)
 	if err == nil && len(c.DenyRead)+len(c.DenyWrite) > 0 {
 		err = p.restrict(&d)
-	}
-	if err == nil {
-		d.Credentials, err = c.credentials(d.Decision.Secrets)
 	}
 	return d, err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/dockerexec/session"
 	"github.com/daycare-run/sandbox/internal/credential"
+	"github.com/daycare-run/sandbox/internal/egress/decisions"
 	"github.com/daycare-run/sandbox/internal/plan"
 	"github.com/daycare-run/sandbox/internal/plantest"
 	"github.com/daycare-run/sandbox/internal/policy"
@@ -49,6 +50,9 @@ func TestACommandWithACredential(t *testing.T) {
 		spec, env = made, c.Env
 		return warm.Result{}, nil
 	}}, "")
+	cfg := *s.cfg()
+	cfg.Decisions = decisions.New(10)
+	s.Use(cfg)
 	store := addCredentials(t, s.planner)
 	if _, _, err := s.Put("agent", Registration{UserID: "alice", Network: true, Secrets: []string{"github", "unknown"}}); err != nil {
 		t.Fatal(err)
@@ -106,6 +110,15 @@ func TestNoCredentialsInAPersistentSandbox(t *testing.T) {
 	s.persistent = &persistent.Sandboxes{}
 	err := s.checkInside(Sandbox{Persistent: true, Secrets: []string{"github"}}, asking("", "github"))
 	if !cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), `"@secret:github" is for calls that have a container of their own`) {
+		t.Error(err)
+	}
+}
+
+// A container that is made in advance has no network, and so no credentials.
+func TestNoCredentialsInAdvance(t *testing.T) {
+	s := newService(t, nil, "")
+	_, _, err := s.Put("agent", Registration{UserID: "alice", Secrets: []string{"github"}, Warm: []string{"@workspace", "@secret:github"}})
+	if !cerrdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "warm cannot include @secret:github") {
 		t.Error(err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/daycare-run/sandbox/dockerexec"
 	"github.com/daycare-run/sandbox/internal/errs"
+	"github.com/daycare-run/sandbox/internal/policy"
 )
 
 // checkWarm refuses tags that a call to the sandbox would be refused, and tags that do not
@@ -23,6 +24,11 @@ func (s *Service) checkWarm(box Sandbox, tags []string) error {
 		return errs.Invalid(
 			"warm cannot include @network: the allowed domains are unknown until the call; " +
 				"leave @network out, or run `true` with these domains")
+	}
+	if names := decided.Decision.Secrets; len(names) > 0 {
+		return errs.Invalid(
+			"warm cannot include %s%s: it makes no difference to a container without a network; leave it out",
+			policy.TagSecret, names[0])
 	}
 	return nil
 }
