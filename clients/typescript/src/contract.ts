@@ -1345,6 +1345,11 @@ export interface components {
              */
             processes?: string[];
             /**
+             * @description The names that `@secret:` may have. A credential of that name need not be registered before a call
+             *     asks for it.
+             */
+            secrets?: string[];
+            /**
              * @description Makes the sandbox that of an app, whose directory is `apps/<appId>` in the workspace: it can read
              *     that directory, write to `data` in it, and sees no other app. Absent or empty for none.
              */
@@ -1968,12 +1973,24 @@ export interface components {
             events: string;
             /** @description The tags of the processes whose ports the call reaches. */
             processes?: string[];
+            /** @description The call's credentials. */
+            secrets?: components["schemas"]["SecretUse"][];
             /** @description The container's fingerprint, as in a Container. */
             fingerprint: string;
             /** @description Whether the container is ready. */
             warm: boolean;
             /** @description The host of the cluster that holds the user; absent if the service is the only one. */
             node?: string;
+        };
+        /** @description What becomes of a credential of a call. */
+        SecretUse: {
+            name: string;
+            /** @description Those whose traffic the service reads, to put the credential in; absent if it is not put in. */
+            hosts?: string[];
+            /** @description The variable that has the placeholder; absent for none. */
+            env?: string;
+            /** @description Why the credential is not put in; absent if it is. */
+            unused?: string;
         };
         /** @description A path inside, with everything below it down to the next place. */
         Place: {
@@ -3909,6 +3926,7 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Denied"];
             404: components["responses"]["NotFound"];
+            409: components["responses"]["Conflict"];
             413: components["responses"]["TooLarge"];
             429: components["responses"]["Busy"];
             502: components["responses"]["Engine"];
