@@ -37,6 +37,7 @@ func credentialExchanges(t *testing.T) []exchange {
 		{name: "new", route: put, lab: l, body: all, status: 201},
 		{name: "there", route: get, lab: l, status: 200},
 		{name: "all of it", route: put, lab: l, body: `{` + bearer + `}`, status: 200},
+		{name: "an empty value", route: put, lab: l, body: `{` + bearer + `,"value":""}`, status: 400, breaks: true},
 		{name: "further hosts without a value", route: put, lab: l, body: strings.Replace(`{`+bearer+`}`, "api", "*", 1), status: 400},
 		{name: "another value", route: put, lab: l, body: `{"hosts":["a.example.org","b.example.org"],"query":"key","value":"other"}`, status: 200},
 		{name: "one", route: list, lab: l, status: 200},
@@ -58,7 +59,6 @@ func credentialExchanges(t *testing.T) []exchange {
 		{name: "a variable of the shell's", route: put, lab: l, body: `{` + bearer + `,"env":"PATH"}`, status: 400},
 		{name: "a method in lower case", route: put, lab: l, body: `{` + bearer + `,"methods":["get"]}`, status: 400},
 		{name: "a path with a query", route: put, lab: l, body: `{` + bearer + `,"paths":["/a?b"]}`, status: 400},
-		{name: "an empty value", route: put, lab: l, body: `{` + bearer + `,"value":""}`, status: 400, breaks: true},
 		{name: "a value of two lines", route: put, lab: l, body: `{` + bearer + `,"value":"a\nb"}`, status: 400, breaks: true},
 		{name: "a long value", route: put, lab: l, body: `{` + bearer + `,"value":"` + strings.Repeat("a", 16385) + `"}`, status: 400, breaks: true},
 		{name: "unknown key", route: put, lab: l, body: `{` + bearer + `,"secret":"x"}`, status: 400, breaks: true},
@@ -164,6 +164,28 @@ func TestValuesOfCredentialsAreNowhere(t *testing.T) {
 		if strings.Count(log.String(), line) != 1 {
 			t.Errorf("there is no %s in\n%s", line, log.String())
 		}
+	}
+}
+
+// Who acts for some users alone neither sees a credential nor changes one.
+func TestCredentialsAreForOperators(t *testing.T) {
+	w, asked := openWays(t), 0
+	w.ready("alices")
+	before, err := w.Credentials.Get("github")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range routes {
+		if !strings.Contains(r.pattern, "/credentials") {
+			continue
+		}
+		asked++
+		if status, text := w.ask(t, readContract(t), r, callerClass{"", w.tcp, aliceToken}, "alices"); status != http.StatusForbidden || strings.Contains(text, before.Hosts[0]) {
+			t.Errorf("%s: %d %s", r.pattern, status, text)
+		}
+	}
+	if after, err := w.Credentials.Get("github"); err != nil || !after.UpdatedAt.Equal(before.UpdatedAt) || asked != 4 {
+		t.Errorf("after %d requests: %+v, %v", asked, after, err)
 	}
 }
 

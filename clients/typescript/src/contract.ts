@@ -2286,9 +2286,9 @@ export interface components {
         /**
          * @description A query to the DNS filter, the name in a TLS connection, the host of an HTTP request, or a connection
          *     to one of egress.extraPorts. `tcp` and `udp` are also what was sent to a port that is not open.
-         * @enum {string}
+         *     `credential:NAME` is a request that got the credential of that name.
          */
-        Via: "dns" | "tls" | "http" | "tcp" | "udp";
+        Via: string | ("dns" | "tls" | "http" | "tcp" | "udp") | unknown;
         /**
          * @description One of a few sentences, for people. The reason of a denial that listing this name in `allowedDomains`
          *     would have prevented is always `the name is not allowed for this call`.
@@ -2330,7 +2330,7 @@ export interface components {
             via: components["schemas"]["Via"];
             /** @description Of `tls`, `http`, `tcp` and `udp`. */
             port?: number;
-            /** @description Of `dns`: the record type, such as AAAA; absent if the type has no name. */
+            /** @description Of `dns`: the record type, such as AAAA; absent if the type has no name. Of a request on a connection that is read for a credential: its method, its path without query, and the answer's status, such as `GET /user 200`. */
             type?: string;
             verdict: components["schemas"]["Verdict"];
             reason: components["schemas"]["Reason"];
