@@ -73,15 +73,6 @@ func credentialExchanges(t *testing.T) []exchange {
 	}
 }
 
-// credentialAnswer is a success's body.
-func (l *lab) credentialAnswer(x exchange) (c types.Credential) {
-	l.T.Helper()
-	if err := json.Unmarshal([]byte(l.answered(x)), &c); err != nil {
-		l.T.Fatal(err)
-	}
-	return c
-}
-
 // All terms are replaced, and the value stays if it is left out.
 func TestCredentialIsReplacedButForItsValue(t *testing.T) {
 	l := newLab(t, nil)

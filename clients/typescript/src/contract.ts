@@ -2288,7 +2288,7 @@ export interface components {
          *     to one of egress.extraPorts. `tcp` and `udp` are also what was sent to a port that is not open.
          *     `credential:NAME` is a request that got the credential of that name.
          */
-        Via: string | ("dns" | "tls" | "http" | "tcp" | "udp") | unknown;
+        Via: string | ("dns" | "tls" | "http" | "tcp" | "udp");
         /**
          * @description One of a few sentences, for people. The reason of a denial that listing this name in `allowedDomains`
          *     would have prevented is always `the name is not allowed for this call`.
