@@ -114,10 +114,10 @@ func loopbackUp() error {
 }
 
 // onceScenarios run under gVisor alone. A client of ours or of E2B's meets no runtime that TestStockClients does not meet, too, and
-// what programs trust, and what is put into their requests, is no matter of the runtime.
+// what programs trust, what they send, and what is put into their requests, is no matter of the runtime.
 var onceScenarios = []string{
 	"TestADayOfAnAgent", "TestEveryDoorTellsTheSame", "TestTypeScript", "TestStockClientsMeetARestart", "TestStockClientsSandboxesFromThePool",
-	"TestCertificatesOfTheHouse", "TestCredentials",
+	"TestCertificatesOfTheHouse", "TestCredentials", "TestEgressOfRealPrograms", "TestEgressOfGitAndPip",
 }
 
 // each runs a scenario once for each runtime, in parallel: under gVisor in the other place, if it is a main scenario.
