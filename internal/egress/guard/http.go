@@ -187,6 +187,11 @@ func (s *httpSession) decideOn(r *http.Request, name string, refused *refusal) {
 // maxMethod is longer than any method's name.
 const maxMethod = 32
 
+// isMethod reports whether a method is one, by its form. net/http's HTTP/2 lets all texts pass.
+func isMethod(method string) bool {
+	return len(method) <= maxMethod && httpguts.ValidHeaderFieldName(method)
+}
+
 // requestName finds the one host that a request is for. In absolute form that is the URI's, and the
 // Host field is ignored (RFC 9112, 3.2.2): it is not sent on.
 func requestName(r *http.Request, port uint16, read, multiplexed bool) (string, *refusal) {
@@ -195,7 +200,7 @@ func requestName(r *http.Request, port uint16, read, multiplexed bool) (string, 
 		scheme = "https"
 	}
 	switch {
-	case len(r.Method) > maxMethod || !httpguts.ValidHeaderFieldName(r.Method): // a token: HTTP/2 lets others pass
+	case !isMethod(r.Method):
 		return "", malformed(reasonBadRequest)
 	case strings.EqualFold(r.Method, http.MethodConnect):
 		return "", &refusal{verdict: decisions.Denied, reason: reasonConnect}

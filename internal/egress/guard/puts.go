@@ -148,7 +148,11 @@ func requestText(r *http.Request) string {
 	if len(path) > maxPathShown {
 		path = path[:maxPathShown] + "…"
 	}
-	return r.Method + " " + path
+	method := r.Method
+	if !isMethod(method) {
+		method = "?" // as long as a head may be, and with spaces
+	}
+	return method + " " + path
 }
 
 const maxPathShown = 200

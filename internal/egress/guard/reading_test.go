@@ -344,6 +344,11 @@ func TestAMethodThatIsNone(t *testing.T) {
 	if len(r.seen) > 0 {
 		t.Errorf("%d requests reached the origin", len(r.seen))
 	}
+	for len(r.decisions) > 0 { // nor is the log a place for it
+		if d := <-r.decisions; d.Verdict != decisions.Malformed || d.Type != "? /repos/ok" {
+			t.Errorf("decided %+v", d)
+		}
+	}
 }
 
 // Some servers take a request for another one when a field says so.
